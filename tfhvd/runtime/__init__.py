@@ -1,1 +1,1 @@
-"""This process in its job: the native libraries, joining and leaving, its place, process sets."""
+"""This process in its job: native libraries, membership, process sets, hang monitor, stop."""

@@ -1,7 +1,7 @@
-"""Which of tfhvd's libraries of operations serves which TensorFlow. Pure; nothing is imported.
+"""Chooses the library of operations for a version of TensorFlow. Pure; nothing is imported.
 
-TensorFlow promises nothing about C++ between minor versions. So a build from source has one such
-library, for the TensorFlow that was installed, and a binary wheel one for each minor version.
+TensorFlow does not keep its C++ interface stable between minor versions. A build from source has
+one library, for the TensorFlow that was installed; a binary wheel has one for each minor version.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class Ops:
     Attributes:
         tensorflow: the version of TensorFlow that it was compiled against.
         xla: whether collectives can be compiled with XLA (on CPUs).
-        file: where it is, in the folder of the native libraries.
+        file: its file name in the folder of the native libraries.
     """
 
     tensorflow: str
@@ -36,12 +36,12 @@ def minor_of(version: str) -> str:
 
 
 def ops_for(version: str, built: Sequence[Ops]) -> Ops | None:
-    """Returns the library for a version of TensorFlow; None where there is none."""
+    """Returns the library for a version of TensorFlow; None if this build has none."""
     return next((ops for ops in built if minor_of(ops.tensorflow) == minor_of(version)), None)
 
 
 def served_versions(built: Sequence[Ops]) -> str:
-    """Returns the versions of TensorFlow that are served, as people say it.
+    """Returns the supported versions of TensorFlow, for a message.
 
     Example:
         >>> served_versions([Ops("2.21.0", True, "libtfhvd_tf.so")])
@@ -53,12 +53,12 @@ def served_versions(built: Sequence[Ops]) -> str:
 
 
 def replacement(distribution: str, built: Sequence[Ops]) -> str:
-    """Returns the command that replaces a TensorFlow by one that a binary wheel serves.
+    """Returns the command that replaces a TensorFlow by one that a binary wheel supports.
 
     Args:
-        distribution: the name that the TensorFlow was installed by; another one would be laid over
-            it.
-        built: the libraries of the wheel, the newest TensorFlow's last.
+        distribution: the name with which the TensorFlow was installed; pip would install another
+            distribution over it.
+        built: the libraries of the wheel, with the newest TensorFlow last.
 
     Example:
         >>> replacement("tensorflow-cpu", [Ops("2.16.2", False, ""), Ops("2.21.0", True, "")])

@@ -66,13 +66,13 @@ class Departure:
     def _in_a_line(
         self, kind: type[BaseException], error: BaseException, trace: TracebackType | None
     ) -> str:
-        """Returns the one line that says all of an exception; "" if its traceback matters.
+        """Returns one line that describes an exception completely; "" if its traceback matters.
 
-        tfhvdrun shows this line beside the lines of the other ranks.
+        tfhvdrun shows this line together with the lines of the other ranks.
         """
         if not self._membership.is_watched:
             return ""
-        if issubclass(kind, NotInitializedError):  # all ranks raise it alike
+        if issubclass(kind, NotInitializedError):  # all ranks raise the same error
             return f"{_where(trace)}{gist(error)}"
         if self._membership.topology is None or self._membership.is_outside:
             return ""

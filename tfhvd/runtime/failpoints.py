@@ -1,4 +1,4 @@
-"""Failpoints of the parts of the protocol of elastic jobs that are written in Python."""
+"""Failpoints in the Python parts of the protocol of elastic jobs."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from tfhvd.runtime.native import load_native
 
 
 def come_to(name: str) -> None:
-    """Ends this process if a test has asked for that here: see cc/base/failpoints.h."""
+    """Ends this process if a test has requested it for this failpoint: see cc/base/failpoints.h."""
     load_native().pass_failpoint(name)

@@ -1,4 +1,4 @@
-"""Gives each rank its GPU where the program has not chosen one. Used once TensorFlow is there."""
+"""Gives each rank a GPU if the program has not chosen one. Used after TensorFlow's import."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ if TYPE_CHECKING:
 
 
 def choose_gpu(topology: Topology) -> None:
-    """Makes one GPU the only one that TensorFlow uses here: another for each rank of the host.
+    """Makes TensorFlow use one GPU in this process, another one in each process of the host.
 
-    It is the one with the process' number among all that were started together on the host, so
-    that two jobs of them (`init(comm=...)`) do not meet on one.
+    The GPU has the number of this process among all processes that were started together on the
+    host. Two jobs of these processes (`init(comm=...)`) then do not use the same GPU.
 
-    Does nothing where the program or CUDA_VISIBLE_DEVICES has chosen already, where TensorFlow has
-    begun to use its devices, and in a job of one process. A program that chooses afterwards has the
-    last word.
+    It does nothing if the program or CUDA_VISIBLE_DEVICES has chosen already, if TensorFlow has
+    begun to use its devices, and in a job of one process. A program may choose other GPUs
+    afterwards.
 
     Args:
         topology: this process's place in the job.
@@ -32,7 +32,7 @@ def choose_gpu(topology: Topology) -> None:
     mine = gpus[topology.gpu_of(len(gpus))]
     try:
         tf.config.set_visible_devices(mine, "GPU")
-    except RuntimeError:  # Too late. Two ranks on one GPU are refused at the first collective.
+    except RuntimeError:  # Too late. The first collective refuses two ranks on one GPU.
         return
     if topology.rank == 0:
         print(

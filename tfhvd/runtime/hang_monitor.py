@@ -1,10 +1,10 @@
-"""Where no tfhvdrun has started the job, as under mpirun: says why it hangs, as that would.
+"""The hang monitor in each rank of a job without tfhvdrun, as under mpirun: reports why it hangs.
 
-A thread of each rank looks now and then whether the rank waits without progress. The first one that
-does looks at all ranks of its host, also at those whose Python is deadlocked, and asks the other
-hosts what is seen of theirs; where its own Python is deadlocked, the next rank does. It also ends
-the job where the settings say so: it leaves, so that the ranks that wait hear why, and ends with an
-exit code because of which whoever has started the job ends the others.
+A thread of each rank checks from time to time whether the rank waits without progress. The first
+rank that does takes snapshots of all ranks of its host, also of ranks whose Python is deadlocked,
+and asks the other hosts for snapshots of theirs. If the Python of this rank is deadlocked itself,
+the next rank does so instead. If the settings say so, the rank also ends the job: it leaves with a
+reason for the waiting ranks, and its exit code makes the launcher end the others.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from tfhvd.system.process_exit import end_at_once
 
 _logger = logging.getLogger("tfhvd")
 _SHORTEST, _LONGEST = 0.5, 5.0  # seconds from one tick to the next
-_TO_LEAVE = 2.0  # seconds for the others to hear why
-_LOOK = 10.0  # seconds that a look may take
-_PATIENCE = 0.2  # seconds for the thread to end; one that looks at a rank goes on for some more
+_TO_LEAVE = 2.0  # seconds to send the reason to the others
+_LOOK = 10.0  # seconds that a snapshot may take
+_PATIENCE = 0.2  # seconds to wait for the thread's end; during a snapshot it needs longer
 
 
 class OwnWatch:
-    """What this process watches while it takes part in a job."""
+    """The hang monitor of this process while it takes part in a job."""
 
     def __init__(self) -> None:
         self._rank = 0
@@ -52,11 +52,11 @@ class OwnWatch:
         self._over = threading.Event()
 
     def listen(self) -> str:
-        """Makes ready to answer ranks on other hosts; returns where, for them to know."""
+        """Prepares answers for ranks on other hosts; returns the token and address for them."""
         return self._answers.listen()
 
     def start(self) -> None:
-        """Begins, unless a launcher watches, or the settings ask for no such thing."""
+        """Begins, unless a launcher watches the job, or the settings switch the monitor off."""
         native, topology = load_native(), membership.require_topology()
         config = native.config()
         self._rank, self._record = topology.rank, native.flight_record()
@@ -66,7 +66,7 @@ class OwnWatch:
             self._answers.close()
             return
         self._delays = slow_ranks.Watch()
-        self._here = ThisHost(os.getpid())  # a process that was forked is not the one it was
+        self._here = ThisHost(os.getpid())  # the number has changed if the process was forked
         self._others = OtherHosts(topology.watch_addresses, topology.host_of, self._rank)
         if max(topology.host_of) > 0 and self._others.is_first:
             self._answers.start()
@@ -80,7 +80,7 @@ class OwnWatch:
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends it, at once: the others are to hear soon why this rank leaves."""
+        """Ends the monitor at once, so that the others learn soon why this rank leaves."""
         self._watch = None
         if self._thread is not None:
             self._over.set()
@@ -93,13 +93,13 @@ class OwnWatch:
         note = load_native().note_watch
         with contextlib.suppress(NotInitializedError):  # the engine may be gone before this ends
             while not over.is_set():
-                note(_LOOK + 2 * period)  # where this thread cannot run, the next rank is to tell
+                note(_LOOK + 2 * period)  # if this thread cannot run, the next rank reports
                 watch.tick(time.monotonic())
                 self._look_for_delay(time.monotonic())
                 over.wait(period)
 
     def _look_for_delay(self, now: float) -> None:
-        """Says once that a rank is slow: the first one of the others does."""
+        """Warns once of a slow rank, on the first of the other ranks."""
         delay = self._delays.look(self._record, now)
         if delay is not None and self._rank == int(delay.rank == 0):
             _logger.warning("%s", delay.notice)
@@ -116,15 +116,15 @@ class OwnWatch:
             watch.stuck(time.monotonic())
 
     def _is_to_tell(self) -> bool:
-        """Whether no rank before this one waits in vain, and can tell."""
+        """Whether this rank reports: no lower rank that waits without progress can report."""
         if self._rank != self._here.first_that_waits():
             return False
-        # Half of it: a host that notices a moment later must not say it once more.
+        # Half of the time, so that a host that notices a moment later does not report again.
         return not self._others.wait_before(self._early / 2)
 
     def _take(self, now: float, then: Callable[[Views], None]) -> None:
         del now
-        # At each look anew: on a busy machine the watch of a rank before this one may begin later.
+        # Checked for each snapshot: on a busy machine the monitor of a lower rank may begin later.
         then({**self._others.look(), **self._here.look()} if self._is_to_tell() else {})
 
     def _tell(self, found: Verdict, looks: list[Views]) -> None:
@@ -142,7 +142,7 @@ class OwnWatch:
 
 
 def _end_job(reason: str) -> None:
-    """Leaves the job and ends this process, whatever its other threads wait for."""
+    """Leaves the job and ends this process, even if its other threads wait."""
     leave = threading.Thread(target=load_native().shutdown, args=(reason,), daemon=True)
     leave.start()
     leave.join(_TO_LEAVE)

@@ -1,7 +1,7 @@
-"""Looks at the ranks of other hosts: a process beside each host's first rank answers for its host.
+"""Snapshots of ranks on other hosts: a helper process of each host's first rank provides them.
 
-Only where no launcher watches: there each agent answers. What was agreed at `init` is where they
-listen, and a secret without which they do not answer.
+This is used only in a job without tfhvdrun, whose agents answer otherwise. At `init`, the ranks
+exchange the addresses of the helper processes, and the secrets that they require.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from tfhvd.network import address, ports, tokens
 from tfhvd.protocol import variables
 
 _logger = logging.getLogger("tfhvd")
-_TO_END = 1.0  # seconds for the process beside this one to end by itself
-_AT_ONCE = 16  # hosts that are asked at the same time
+_TO_END = 1.0  # seconds for the helper process to end by itself
+_AT_ONCE = 16  # hosts to ask at the same time
 
 
 class Answers:
-    """Has a process beside this one answer for the ranks of this host."""
+    """The helper process that answers for the ranks of this host."""
 
     def __init__(self) -> None:
         self._token = ""
@@ -36,7 +36,7 @@ class Answers:
         self._process: subprocess.Popen[str] | None = None
 
     def listen(self) -> str:
-        """Opens a port; returns what the other ranks must know to ask: "" where there is none."""
+        """Opens a port; returns the token and addresses for the other ranks, "" without a port."""
         self.close()
         self._token = tokens.new(variables.own())
         try:
@@ -47,7 +47,7 @@ class Answers:
                 error.strerror,
             )
             return ""
-        except OSError:  # the sandbox allows none; then only this host's ranks are seen
+        except OSError:  # a sandbox may allow no port: other hosts then cannot see these ranks
             return ""
         port = self._listener.getsockname()[1]
         return f"{self._token} {address.addresses(port, remote=True)}"
@@ -65,7 +65,7 @@ class Answers:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
-                start_new_session=True,  # Ctrl-C is the ranks' alone
+                start_new_session=True,  # Ctrl-C must reach the ranks only
                 text=True,
             )
             self._say(f"{self._token}\n")
@@ -99,15 +99,15 @@ class Answers:
 
 
 class OtherHosts:
-    """The hosts of the job but this one.
+    """The other hosts of the job.
 
     Args:
-        addresses: by rank, what `Answers.listen` has returned there.
-        host_of: by rank, the number of its host.
-        rank: this one's.
+        addresses: for each rank the result of its `Answers.listen`.
+        host_of: for each rank the number of its host.
+        rank: the number of this rank.
 
     Attributes:
-        is_first: whether this rank is the first of its host: the one that is to answer.
+        is_first: whether this rank is the first of its host, whose helper process answers.
     """
 
     def __init__(self, addresses: Sequence[str], host_of: Sequence[int], rank: int) -> None:
@@ -121,7 +121,7 @@ class OtherHosts:
         self.is_first = firsts[self._own] == rank
 
     def wait_before(self, limit: float) -> bool:
-        """Whether a rank of a host before this one has waited in vain: it will say what is seen."""
+        """Whether a rank of a host before this one waits without progress, and will report."""
         return any(
             status_query.waits(watcher, limit)
             for host, watcher in sorted(self._hosts.items())
@@ -129,12 +129,12 @@ class OtherHosts:
         )
 
     def look(self) -> Views:
-        """Takes a look at their ranks, all hosts at once; what does not answer is not in it."""
+        """Asks all these hosts at once; returns the snapshots of those that answer."""
         if not self._hosts:
             return {}
         try:
             with ThreadPoolExecutor(min(_AT_ONCE, len(self._hosts))) as pool:
                 seen = list(pool.map(status_query.look, self._hosts.values()))
-        except RuntimeError:  # the interpreter ends, and no thread begins any more
+        except RuntimeError:  # the interpreter ends, and starts no more threads
             return {}
         return {each.rank: each for host in seen for each in host}

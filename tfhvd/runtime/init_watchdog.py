@@ -83,7 +83,7 @@ def _end_if_it_hangs(variable: str, rank: int, seconds: float, met: threading.Ev
 
 
 def _efforts(variable: str) -> dict[int, Effort]:
-    """Returns the processor time and the like of each missing rank of this host."""
+    """Returns the activity, such as the processor time, of each missing rank of this host."""
     found: dict[int, Effort] = {}
     for rank, arrival in init_waiters.ranks_here(os.getpid(), variable).items():
         with contextlib.suppress(OSError):  # it has ended meanwhile

@@ -1,7 +1,8 @@
-"""Notices that a job was started by the `mpirun` of another MPI than the one in this process.
+"""check_launcher: detects that the launcher of a job belongs to another MPI than this process.
 
-Such a launcher does not reach our MPI, which then takes each of the N processes for a job of its
-own: N trainings that look like one. The launcher leaves its number of processes in the environment.
+The MPI of this process then does not know of the launcher, and each of the N processes becomes a
+separate job: N trainings that look like one. The check compares the number of processes that the
+launcher has put into the environment.
 """
 
 from __future__ import annotations
@@ -14,31 +15,31 @@ from collections.abc import Mapping
 class _Launcher:
     name: str
     size: str  # the variable with the number of processes
-    also: str = ""  # a variable that must be there too
+    also: str = ""  # another variable that must exist
 
 
-# The first that applies is the nearest to the process: in a job of Slurm, mpirun adds its own.
+# The first match is the launcher nearest to the process: in a job of Slurm, mpirun adds variables.
 _LAUNCHERS = (
     _Launcher("mpirun of Open MPI", "OMPI_COMM_WORLD_SIZE"),
     _Launcher("mpirun of MVAPICH", "MV2_COMM_WORLD_SIZE"),
     _Launcher("mpiexec of MPICH (or srun with PMI)", "PMI_SIZE"),
-    # sbatch gives its script the number of tasks too, but no number in a step of several.
+    # The script of sbatch has SLURM_NTASKS and SLURM_PROCID, too, but no SLURM_STEP_NUM_TASKS.
     _Launcher("srun", "SLURM_STEP_NUM_TASKS", also="SLURM_PROCID"),
 )
 
 
 def check_launcher(environ: Mapping[str, str], mpi_size: int, mpi: str = "MPI") -> None:
-    """Raises where the launcher of this process counts other ranks than MPI does.
+    """Raises an error if the launcher of this process counts other ranks than MPI does.
 
-    A pure function: nothing is read but its arguments.
+    It is a pure function of its arguments.
 
     Args:
-        environ: The environment of the process.
-        mpi_size: The size of the job as MPI says; 1 where MPI was not started.
-        mpi: What the MPI of this process calls itself, e.g. "Open MPI 5.0.11".
+        environ: the environment of the process.
+        mpi_size: the size of the job by MPI; 1 if MPI was not started.
+        mpi: the name of the MPI of this process, such as "Open MPI 5.0.11".
 
     Raises:
-        RuntimeError: The two differ; the text names both and says what to type.
+        RuntimeError: if the two differ; the text names both and says what to type.
 
     Example:
         >>> check_launcher({"OMPI_COMM_WORLD_SIZE": "2"}, mpi_size=2)

@@ -1,8 +1,9 @@
-"""Finds and loads tfhvd's native libraries, and says what to type where they do not fit.
+"""Finds and loads tfhvd's native libraries, and says what to type if they do not fit.
 
-Three pieces: `libtfhvd_core.so` (the engine), the module `_native` (the core as Python sees it) and
-`libtfhvd_tf.so` (the TensorFlow ops). The last two link to the first, so that the process has one
-engine. TensorFlow is imported for the ops alone. A binary wheel has ops for several TensorFlows.
+There are three parts: `libtfhvd_core.so` (the engine), the module `_native` (the core's Python
+interface) and `libtfhvd_tf.so` (the TensorFlow ops). The last two link to the first, so that the
+process has one engine. Only the ops need TensorFlow. A binary wheel has ops for several TensorFlow
+versions.
 """
 
 from __future__ import annotations
@@ -35,14 +36,14 @@ def core_dir() -> Path:
 
 @functools.cache
 def build_config() -> ModuleType:
-    """Returns what this build was made with, as setup.py recorded it.
+    """Returns the configuration of this build, as setup.py recorded it.
 
     Returns:
         A module with the texts MPI_VENDOR, MPI_VERSION, MPI_LIBRARY_FOLDER and COMPILER; OPS, for
-        which see `built_ops`; and BINARY, whether it is a binary wheel's.
+        which see `built_ops`; and BINARY, which is True in a binary wheel.
 
     Raises:
-        ImportError: tfhvd was not built.
+        ImportError: if tfhvd was not built.
     """
     try:
         return importlib.import_module("tfhvd._build_config")
@@ -51,15 +52,15 @@ def build_config() -> ModuleType:
 
 
 def built_ops() -> tuple[builds.Ops, ...]:
-    """Returns the libraries of operations that this build has, the oldest TensorFlow's first."""
+    """Returns the libraries of operations of this build, with the oldest TensorFlow first."""
     return tuple(builds.Ops(*facts) for facts in build_config().OPS)
 
 
 def chosen_ops(version: str | None = None) -> builds.Ops:
-    """Returns the library of operations for a TensorFlow, by default the one in this process.
+    """Returns the library of operations for a TensorFlow, by default for this process's.
 
     Raises:
-        ImportError: There is none; the text says what to type.
+        ImportError: if this build has none; the text says what to type.
     """
     version = installed.tensorflow_version() if version is None else version
     found = builds.ops_for(version, built_ops())
@@ -69,10 +70,10 @@ def chosen_ops(version: str | None = None) -> builds.Ops:
 
 
 def check_installed_tensorflow() -> str:
-    """Raises, before TensorFlow is imported, where the installed one has no operations of ours.
+    """Checks, without an import, that this build has operations for the installed TensorFlow.
 
     Returns:
-        Its version; "" for a TensorFlow of unknown version, which passes.
+        The version of TensorFlow; "" if it is unknown, which passes the check.
 
     Raises:
         ImportError: as `chosen_ops`.
@@ -92,7 +93,7 @@ def load_native() -> ModuleType:
         The module `tfhvd._native`.
 
     Raises:
-        ImportError: It is missing or cannot be loaded; the text says what to type.
+        ImportError: if it is missing or cannot be loaded; the text says what to type.
     """
     core = core_dir() / "libtfhvd_core.so"
     if not core.is_file():
@@ -114,10 +115,10 @@ def load_tf_ops() -> ModuleType:
     """Loads the core and TensorFlow, and registers tfhvd's ops with it.
 
     Returns:
-        The module with one function for each op, as `tf.load_op_library` makes it.
+        The module of `tf.load_op_library`, with one function for each op.
 
     Raises:
-        ImportError: The ops are missing, or were built for another TensorFlow than the installed
+        ImportError: if the ops are missing, or were built for another TensorFlow than the installed
             one; the text says what to type.
     """
     native = load_native()
@@ -142,7 +143,7 @@ def load_tf_ops() -> ModuleType:
 
 @functools.cache
 def installed_nccl() -> str:
-    """Returns the file of NCCL that the wheel nvidia-nccl-cu12 has installed, or "".
+    """Returns the file of NCCL from the wheel nvidia-nccl-cu12; "" if it is not installed.
 
     Example:
         >>> installed_nccl()  # doctest: +SKIP
@@ -159,7 +160,7 @@ def installed_nccl() -> str:
 
 
 def mpi_advice() -> str:
-    """Returns, for a message about MPI that fails to load, what was built and what to type.
+    """Returns text for a message about an MPI that cannot be loaded: the build and what to type.
 
     Example:
         >>> mpi_advice()  # doctest: +SKIP
@@ -174,14 +175,14 @@ def mpi_advice() -> str:
 
 
 def rebuild_command() -> str:
-    """Returns the command that builds tfhvd anew where it came from, for use in messages."""
+    """Returns the command that builds tfhvd again from its origin, for messages."""
     command = ["pip", "install", "--force-reinstall", "--no-deps", "--no-cache-dir"]
-    if installed.installer_of("tfhvd") == "uv":  # An environment of uv's has no pip.
+    if installed.installer_of("tfhvd") == "uv":  # An environment of uv has no pip.
         command = ["uv", "pip", "install", "--reinstall", "--no-deps", "--no-cache"]
     try:
         origin = installed.origin_of("tfhvd")
     except LookupError:
-        # Used from the source tree.
+        # tfhvd is imported from the source tree.
         return shlex.join([*command, "-e", str(_PACKAGE.parent)])
     if origin is None:
         return shlex.join([*command, "--no-binary=tfhvd", "tfhvd"])

@@ -1,4 +1,4 @@
-"""Process sets: which ranks take part in a collective. No TensorFlow."""
+"""Process sets: the ranks that take part in a collective. No TensorFlow."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 
 class ProcessSet:
-    """Some of the job's ranks.
+    """A set of some of the job's ranks.
 
-    It can be used once all ranks have registered it, by `hvd.init(process_sets=[...])` or
-    `hvd.add_process_set`, and until they remove it or shut down. In an elastic job it ends where
-    ranks are lost or come, and may be registered anew.
+    Collectives can use it after all ranks have registered it, by `hvd.init(process_sets=[...])` or
+    `hvd.add_process_set`, until they remove it or shut down. In an elastic job a set ends when
+    ranks fail or join, and can then be registered again.
 
     Attributes:
-        ranks: a list of the ranks in it, ascending. Of `hvd.global_process_set` all ranks of the
+        ranks: a list of the ranks in it, ascending. For `hvd.global_process_set`, all ranks of the
             job; None before `init` and after `shutdown`.
-        process_set_id: the number by which all ranks know the set; None where it is not registered.
+        process_set_id: the number of the set on all ranks; None if it is not registered.
 
     Example:
         >>> even = hvd.add_process_set(range(0, hvd.size(), 2))
@@ -35,20 +35,21 @@ class ProcessSet:
     """
 
     def __init__(self, ranks: Iterable[int] | Communicator | None = None) -> None:
-        """Names the ranks.
+        """Creates a set that is not registered yet.
 
         Args:
-            ranks: the ranks, or an mpi4py communicator of them: each rank gives the one that it is
-                in, so that one call can make several sets, as `COMM_WORLD.Split` does.
+            ranks: the ranks, or an mpi4py communicator of them. Each rank passes the communicator
+                that contains it, so that one call can make several sets, as `COMM_WORLD.Split`
+                does.
 
         Raises:
-            TypeError: if they are no whole numbers.
-            ValueError: if there are none, one is negative or named twice.
+            TypeError: if they are not whole numbers.
+            ValueError: if there are none, or one is negative or occurs twice.
         """
         self._named: tuple[int, ...] | None = None  # None: all ranks of the job
         self.process_set_id: int | None = None
-        # From a communicator, as numbers in MPI_COMM_WORLD: then ranks may name different sets at
-        # one place of the program.
+        # The ranks of a communicator, as numbers in MPI_COMM_WORLD. With a communicator, one call
+        # may register different sets on different ranks.
         self._started_as: list[int] | None = None
         if ranks is None:
             return
@@ -69,7 +70,7 @@ class ProcessSet:
 
     @property
     def ranks(self) -> list[int] | None:
-        """The ranks in the set, in a list of the caller's own."""
+        """The ranks in the set, in a new list."""
         if self._named is not None:
             return list(self._named)
         topology = membership.topology
@@ -80,7 +81,7 @@ class ProcessSet:
         return len(self._named) if self._named is not None else membership.require_topology().size
 
     def rank(self) -> int:
-        """Returns this process's rank within the set, from 0; -1 where it is not in it."""
+        """Returns this process's rank within the set, from 0; -1 if the process is not in it."""
         if self._named is None:
             return membership.require_topology().rank
         return self._named.index(membership.require_topology().rank) if self.included() else -1
@@ -101,22 +102,22 @@ _registered: dict[int, ProcessSet] = {}  # by number; without the set of all ran
 
 
 def add_process_set(process_set: ProcessSet | Iterable[int] | Communicator) -> ProcessSet:
-    """Registers a process set, so that collectives can be given it.
+    """Registers a process set for the use in collectives.
 
-    Every rank of the job calls it, also those outside of the set, at the same place among such
-    calls. Sets may overlap.
+    All ranks of the job call it, also those outside of the set, with such calls in the same order.
+    Sets may overlap.
 
     Args:
-        process_set: a ProcessSet, or what one is made of: ranks, or an mpi4py communicator.
+        process_set: a ProcessSet, or an argument of ProcessSet: ranks, or an mpi4py communicator.
 
     Returns:
-        The process set, registered.
+        The registered process set.
 
     Raises:
         NotInitializedError: before `init`.
-        InvalidSettingError: on every rank, if the ranks name different sets, there is a set of
-            these ranks already, or one of them is no rank of the job.
-        PeerLostError: if a rank is lost or has left.
+        InvalidSettingError: on every rank, if the ranks pass different sets, if these ranks have a
+            set already, or if one of them is not a rank of the job.
+        PeerLostError: if a rank has failed or left.
 
     Example:
         >>> last = hvd.add_process_set([hvd.size() - 1])
@@ -139,10 +140,11 @@ def add_process_set(process_set: ProcessSet | Iterable[int] | Communicator) -> P
 
 
 def has_peers(process_set: ProcessSet = global_process_set) -> bool:
-    """Returns whether there are several ranks in a set, or may be later.
+    """Returns whether a set has several ranks, or may have several later.
 
-    An elastic job may have begun with one rank, or have lost all others, and let in more: what is
-    traced by then is to reduce for all of them. Raises NotInitializedError before `init`.
+    An elastic job may begin with one rank, or lose all other ranks, and admit ranks later. The
+    functions that are traced before must reduce for all of them. Raises NotInitializedError before
+    `init`.
     """
     return process_set.size() > 1 or (process_set.process_set_id == 0 and membership.is_elastic)
 
@@ -150,19 +152,19 @@ def has_peers(process_set: ProcessSet = global_process_set) -> bool:
 def remove_process_set(process_set: ProcessSet) -> bool:
     """Removes a process set that `add_process_set` or `init` registered.
 
-    Every rank of the job calls it, at the same place among such calls. Collectives of the set that
-    are not done by then fail.
+    All ranks of the job call it, with such calls in the same order. Unfinished collectives of the
+    set fail.
 
     Args:
-        process_set: the set; may be registered anew later.
+        process_set: the set; it may be registered again later.
 
     Returns:
-        True; False for what is not registered any more, and for the set of all ranks.
+        True; False for a set that is not registered any more, and for the set of all ranks.
 
     Raises:
         NotInitializedError: before `init`.
         InvalidSettingError: on every rank, if the ranks remove different sets.
-        PeerLostError: if a rank is lost or has left.
+        PeerLostError: if a rank has failed or left.
 
     Example:
         >>> hvd.remove_process_set(last)
@@ -178,7 +180,7 @@ def remove_process_set(process_set: ProcessSet) -> bool:
     except PeerLostError:
         if _is_registered(process_set):
             raise
-        return False  # ranks were lost, or came, meanwhile
+        return False  # the set has ended meanwhile, because ranks have failed or joined
     return True
 
 
@@ -197,21 +199,21 @@ def get_process_set_ids_and_ranks() -> dict[int, list[int]]:
 
 
 def _is_registered(process_set: ProcessSet) -> bool:
-    """Whether a set is there; those of an elastic job end where ranks are lost or come."""
+    """Whether a set is registered; the sets of an elastic job end when ranks fail or join."""
     number = process_set.process_set_id
     return number is not None and number in load_native().process_sets()
 
 
 def by_id(number: int) -> ProcessSet:
-    """Returns the process set of that number, for gradients: an operation knows the number only."""
+    """Returns the process set with this number; the operation of a gradient has only the number."""
     return global_process_set if number == 0 else _registered[number]
 
 
 def checked_id(process_set: ProcessSet) -> int:
-    """Returns the number of a process set that an operation is given.
+    """Returns the number of the process set for an operation.
 
     Raises:
-        TypeError: if it is no process set.
+        TypeError: if the argument is not a process set.
         ValueError: if it is not registered, or this rank is not in it.
     """
     if not isinstance(process_set, ProcessSet):
@@ -230,7 +232,7 @@ def checked_id(process_set: ProcessSet) -> int:
 
 
 def _forget_all() -> None:
-    """Makes every set unregistered: the job is over."""
+    """Marks every set as not registered, because the job is over."""
     for process_set in _registered.values():
         process_set.process_set_id = None
     _registered.clear()
@@ -250,11 +252,11 @@ def ranks_and_sets_of(
     """Reads the `comm` of `init`.
 
     Returns:
-        The job's ranks in MPI_COMM_WORLD, None for all; and what to make process sets of.
+        The job's ranks in MPI_COMM_WORLD, None for all; and the communicators of process sets.
 
     Raises:
-        TypeError: for what is no communicator, list of ranks or list of communicators.
-        ValueError: for a communicator without this process, and for one with two sides.
+        TypeError: if `comm` is not a communicator, a list of ranks or a list of communicators.
+        ValueError: for a communicator without this process, and for an intercommunicator.
     """
     if comm is None:
         return None, []
@@ -280,7 +282,7 @@ def ranks_and_sets_of(
 
 
 def _all_named(process_set: ProcessSet) -> list[tuple[int, ...]]:
-    """The sets that the ranks name at this place: one, or one each where it was a communicator."""
+    """Returns the sets that the ranks pass in one call: one set, or several with communicators."""
     if process_set._started_as is None:
         return [process_set._named or ()]
     from mpi4py import MPI
@@ -298,7 +300,7 @@ def _all_named(process_set: ProcessSet) -> list[tuple[int, ...]]:
 
 
 def _ranks_of(communicator: Communicator) -> list[int]:
-    """The numbers of a communicator's ranks in MPI_COMM_WORLD, in its order."""
+    """Returns the numbers of a communicator's ranks in MPI_COMM_WORLD, in its order."""
     from mpi4py import MPI
 
     if communicator == MPI.COMM_NULL or communicator.Is_inter():
@@ -312,7 +314,7 @@ def _ranks_of(communicator: Communicator) -> list[int]:
 
 
 def _in_this_job(numbers: list[int]) -> list[int]:
-    """The job's ranks with these numbers in MPI_COMM_WORLD."""
+    """Returns the job's ranks that have these numbers in MPI_COMM_WORLD."""
     started_as = membership.started_as
     if started_as is None:
         return numbers

@@ -1,7 +1,7 @@
-"""A stop of all ranks after the same step, because one of them is asked to stop.
+"""Stop requests: all ranks stop after the same step, because one of them was asked to stop.
 
-The wish travels with the collectives of the step (`Request::stops` of the core): until there is one
-it costs nothing, and then all ranks know of it as of the same collective.
+The request travels with the collectives of the step (`Request::stops` of the core). Without a
+request this costs nothing. All ranks learn of a request with the same collective.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ class _Stop:
     def __init__(self) -> None:
         self.requested = False  # by this process
         self.begun = False
-        self.process = 0  # the one that takes SIGTERM as a request; 0 for none
+        self.process = 0  # the process in which SIGTERM is a request; 0 for none
 
 
 _stop = _Stop()
 
 
 class StopRequested(SystemExit):
-    """All ranks stop here, because one of them was asked to. `fit` raises it; a loop raises it.
+    """All ranks stop, because one of them was asked to. `fit` raises it; a loop should raise it.
 
-    A program that does not catch it ends with exit code 75. `tfhvdrun` ends with that exit code,
-    too, and does not start the job again: a batch system may do so.
+    A program that does not catch it ends with exit code 75. `tfhvdrun` then ends with this exit
+    code, too, and does not start the job again: a batch system may do so.
 
     Example:
         >>> if hvd.should_stop():
@@ -49,12 +49,12 @@ class StopRequested(SystemExit):
 
 
 def request_stop() -> None:
-    """Asks all ranks to stop after the same step, which is the one under way or the next.
+    """Asks all ranks to stop after the same step, which is the present step or the next.
 
-    One rank is enough. In `fit` of a distributed model all ranks then save by
-    `hvd.callbacks.Checkpoint`, if they have it, and `fit` raises `StopRequested`. A loop asks
-    `should_stop`. While a rank has come to the end of its data before the others, they continue to
-    the end of the epoch. May be called in any thread, and in a handler of a signal.
+    A call on one rank is enough. In `fit` of a distributed model, all ranks then save by
+    `hvd.callbacks.Checkpoint`, if they have it, and `fit` raises `StopRequested`. A loop must call
+    `should_stop`. If a rank has used up its data before the others, the others continue to the end
+    of the epoch. Any thread may call this function, and so may a handler of a signal.
 
     Raises:
         NotInitializedError: before `init`.
@@ -72,10 +72,10 @@ def request_stop() -> None:
 def should_stop(process_set: ProcessSet = global_process_set) -> bool:
     """Returns whether a rank was asked to stop: the same on every rank, after the same step.
 
-    For loops; `fit` asks by itself. All ranks call it after each step. It is no collective: the
-    answer came with the last collective of the step. From the first call on, SIGTERM asks all ranks
-    to stop, unless the program has a handler of its own, or the job is elastic. A second SIGTERM
-    ends the process.
+    It is for loops; `fit` checks this by itself. All ranks call it after each step. It is not a
+    collective: the last collective of the step has brought the answer. From the first call on,
+    SIGTERM asks all ranks to stop, unless the program has a handler for it, or the job is elastic.
+    A second SIGTERM ends the process.
 
     Args:
         process_set: the ranks that train together.
@@ -96,7 +96,7 @@ def should_stop(process_set: ProcessSet = global_process_set) -> bool:
 def is_agreed(process_set: ProcessSet) -> bool:
     """Returns whether a rank was asked to stop, as of the last collective of these ranks.
 
-    Not before a joining rank is admitted: it has had no collective with the others.
+    A joining rank returns False before its admission: it has had no collective with the others.
     """
     if not has_peers(process_set):
         return _stop.requested
@@ -104,13 +104,13 @@ def is_agreed(process_set: ProcessSet) -> bool:
         return False
     native = load_native()
     if _stop.requested:
-        native.request_stop()  # an elastic job may have made another engine since
+        native.request_stop()  # an elastic job may have created another engine since
     return bool(native.stop_requested(process_set.process_set_id))
 
 
 @contextlib.contextmanager
 def requested_by_sigterm() -> Iterator[None]:
-    """Takes SIGTERM as `request_stop` in this block, unless the program has a handler for it."""
+    """Makes SIGTERM a `request_stop` in this block, unless the program has a handler for it."""
     listens = _listen()
     try:
         yield
@@ -121,7 +121,7 @@ def requested_by_sigterm() -> Iterator[None]:
 
 
 def _listen() -> bool:
-    """Makes SIGTERM a request, if it may be one; returns whether this call has done so."""
+    """Makes SIGTERM a request, if this is possible; returns whether this call has done so."""
     if _stop.process == os.getpid() or membership.is_elastic:
         return False
     if threading.current_thread() is not threading.main_thread():

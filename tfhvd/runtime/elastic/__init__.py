@@ -1,1 +1,1 @@
-"""Elastic jobs: what a joining rank replays of the collectives of the others."""
+"""Elastic jobs: a joining rank replays the collectives of the others, and warms up."""

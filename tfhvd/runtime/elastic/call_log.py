@@ -65,12 +65,12 @@ class CallLog:
 
     @property
     def trained(self) -> int:
-        """How many trainings there are among the calls."""
+        """The number of trainings among the calls."""
         return sum(call.kind == FIT for call, _ in self.results)
 
     @property
     def taken(self) -> int:
-        """How many trainings `take` and `skip` have passed."""
+        """The number of trainings that `take` and `skip` have passed."""
         return sum(call.kind == FIT for call, _ in self.results[: self._taken])
 
     def keep(

@@ -151,7 +151,7 @@ class Replay:
 
     @property
     def trained(self) -> int:
-        """How many trainings this process has finished."""
+        """The number of trainings that this process has finished."""
         return self._trained
 
     def begin_training(self) -> bool:
@@ -218,7 +218,7 @@ class Replay:
         return not membership.is_apart
 
     def enter_or_stay_out(self) -> None:
-        """Calls `enter` for a training that is no `fit`; stays out if the others have ended it."""
+        """Calls `enter` for a training except `fit`; stays out if the others have ended it."""
         if not self.enter():
             self.stay_out()
 
