@@ -217,7 +217,7 @@ def _has(collectives: Iterable[Collective], wanted: Collective) -> bool:
 
 
 def _doing(before: Snapshot, after: Snapshot) -> Kind:
-    """Returns what a rank does that does not wait for others."""
+    """Returns what a rank does while it does not wait for others."""
     # C code may hold an exception for a moment that Python never sees: both snapshots must have it.
     if after.uncaught and after.uncaught == before.uncaught:
         return Kind.RAISED

@@ -1,7 +1,7 @@
 """Snapshots of ranks on other hosts: a helper process of each host's first rank provides them.
 
-This is used only in a job without tfhvdrun, whose agents answer otherwise. At `init`, the ranks
-exchange the addresses of the helper processes, and the secrets that they require.
+This is used only in a job without tfhvdrun; in a job with tfhvdrun, the agents answer. At `init`,
+the ranks exchange the addresses of the helper processes, and the secrets that these require.
 """
 
 from __future__ import annotations

@@ -111,7 +111,7 @@ class FitSession:
 
     @property
     def _ranks(self) -> ProcessSet:
-        """The ranks that train together; only this one before the step shows what it reduces."""
+        """The ranks that train together; only this rank until a step shows what it reduces."""
         if self._found is None:
             self._found = process_set_of(self.model)
         return self._found or _ALONE
