@@ -1,6 +1,6 @@
-"""Layers that are adapted to data before training, of either Keras, and what they have from it.
+"""Layers of either Keras that are adapted to data before training, and the results of `adapt`.
 
-Keras 3 and tf_keras (2.16 to 2.21 at least) keep it in the same places.
+Keras 3 and tf_keras (2.16 to 2.21 at least) keep these results in the same places.
 
 | layer | what it computes with | its source |
 |---|---|---|
@@ -33,24 +33,24 @@ def layers_of(model: Model) -> list[Layer]:
 
 
 def adapted_variables(model: Model) -> list[Variable]:
-    """Lists the variables in which layers have what they were adapted to."""
+    """Lists the variables with the results of `adapt`."""
     adapted = [layer for layer in layers_of(model) if hasattr(layer, "adapt")]
     return [v for layer in adapted for v in keras_compat.model_state(layer)]
 
 
 def joined_statistics(model: Model, whole: Callable[[Layer], bool]) -> list[Variable]:
-    """Lists the moving statistics that layers take of the batches of all ranks.
+    """Lists the moving statistics of layers that normalize over the batches of several ranks.
 
     Args:
-        model: of either Keras.
-        whole: whether such a layer's ranks are those that are asked for, or more.
+        model: a model of either Keras.
+        whole: returns whether a layer uses all ranks in question, or more.
     """
     found = [layer for layer in layers_of(model) if getattr(layer, "synchronized", False)]
     return [v for layer in found if whole(layer) for v in layer.non_trainable_weights]
 
 
 def take_values_of_variables(model: Model) -> None:
-    """Has layers compute with what their variables are now, of which traces have old values."""
+    """Makes layers compute with the present values of their variables; traces have old values."""
     changed = False
     normalization = keras_compat.keras_of(model).layers.Normalization
     for layer in layers_of(model):
@@ -59,15 +59,15 @@ def take_values_of_variables(model: Model) -> None:
             layer.finalize_state()
             after = np.array(layer.mean), np.array(layer.variance)
             changed |= not all(map(np.array_equal, before, after))
-    if changed:  # Keras makes new ones.
+    if changed:  # Keras then makes new functions
         model.predict_function = model.test_function = None
 
 
 def held_apart(model: Model) -> tuple[list[str], int]:
-    """Returns the names of layers that hold what no variable of the model does, and a digest of it.
+    """Returns the names of layers with values outside of variables, and a digest of these values.
 
     Args:
-        model: of either Keras.
+        model: a model of either Keras.
     """
     names, everything = [], hashlib.blake2b(digest_size=7)
     for layer in layers_of(model):

@@ -1,4 +1,4 @@
-"""What AutoGraph, which translates the Python of traced functions, does only by private means."""
+"""Private parts of AutoGraph, which translates the Python of traced functions."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from tfhvd.errors import UnavailableError
 
 
 def leave_alone(package: str) -> None:
-    """Has AutoGraph call a package's functions as they are, in functions that it translates.
+    """Makes AutoGraph call the functions of a package without translating them.
 
-    It would translate each of them, too, while a process traces its first function, which takes
-    seconds. The list of functions that it leaves alone is not public (TensorFlow 2.16 to 2.21); if
-    the list is not found, AutoGraph translates them.
+    Otherwise AutoGraph would translate each of them while a process traces its first function,
+    which takes seconds. AutoGraph's list of excluded packages is not public (TensorFlow 2.16 to
+    2.21); if the list is not found, AutoGraph translates the functions.
 
     Args:
-        package: its name; its modules' functions are left alone, and no other package's, though its
-            functions call them.
+        package: the name of the package. Functions of other packages are still translated, also if
+            functions of this package call them.
     """
     where = "tensorflow.python.autograph.core.config"
     purpose = "trace functions sooner"

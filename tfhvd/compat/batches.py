@@ -1,4 +1,4 @@
-"""How many batches Keras expects of an epoch: as many as the data have said when `fit` began."""
+"""The number of batches in an epoch, which Keras reads from the data once, when `fit` begins."""
 
 from __future__ import annotations
 
@@ -14,23 +14,24 @@ _USE = "let epochs have fewer batches than there were at first"
 def expect_any_number(
     package: str, now: Callable[[], bool], left: Callable[[bool], int | None]
 ) -> None:
-    """Lets an epoch have fewer batches, if `now` says so: tf_keras would end the training.
+    """Allows an epoch to have fewer batches, if `now` returns True.
 
-    Keras 3 would warn that training is interrupted, and continue. If their number is known, no step
-    without data begins: counters and seeds, which need none, would count it.
+    Without this tf_keras would end the training; Keras 3 would warn of an interruption, and
+    continue. If the number of batches is known, no step begins without data: counters and seeds,
+    which need no data, would count such a step.
 
     Args:
         package: "keras" or "tf_keras", imported.
-        now: asked in each epoch.
-        left: takes whether callbacks know already that the epoch has begun; returns how many
-            batches it has, once, if it begins in its middle.
+        now: called in each epoch.
+        left: takes whether callbacks know already that the epoch has begun; returns the number of
+            its batches, once, if the epoch begins in its middle.
     """
     if package == keras_compat.KERAS_3:
         epochs = private.of_module("keras.src.trainers.epoch_iterator", "EpochIterator", _USE)
         private.replace_method(
             epochs, "_enumerate_iterator", lambda original: _no_more_than(original, left)
         )
-        if hasattr(epochs, "_interrupted_warning"):  # else the warning comes once
+        if hasattr(epochs, "_interrupted_warning"):  # releases without this method warn once
             private.replace_method(
                 epochs, "_interrupted_warning", lambda original: _without_a_word(original, now)
             )

@@ -1,7 +1,7 @@
-"""Facts about a pipeline of `tf.data`, and its seeds, which only private parts of it tell.
+"""Facts about a pipeline of `tf.data`, and its seeds, from private parts of the datasets.
 
-Only warnings depend on this: if a release of TensorFlow tells less (2.16 to 2.21 tell all), a
-mistake goes unnoticed.
+Only warnings depend on these facts. If a release of TensorFlow hides some of them (2.16 to 2.21
+hide none), tfhvd does not warn of a mistake.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from tfhvd.compat import private
 
 @dataclasses.dataclass
 class Pipeline:
-    """What the steps are that a dataset is made by.
+    """The steps of a dataset.
 
     Attributes:
-        batched: whether it makes batches.
-        sharded: whether it takes one of several parts.
-        unordered: whether its elements come in the order in which they happen to be ready.
-        seeds: of each shuffle, the two numbers that its order depends on; (0, 0) for no seed.
+        batched: whether a step makes batches.
+        sharded: whether a step takes one of several parts.
+        unordered: whether the order of elements depends on which one is ready first.
+        seeds: for each shuffle, the two numbers that determine its order; (0, 0) for no seed.
     """
 
     batched: bool = False
@@ -33,7 +33,7 @@ class Pipeline:
 
 
 def pipeline_of(dataset: tf.data.Dataset) -> Pipeline:
-    """Looks at the steps of a dataset; at those within functions, as of `interleave`, it cannot."""
+    """Reads the steps of a dataset, except those inside functions, such as `interleave`'s."""
     found = Pipeline(unordered=dataset.options().deterministic is False)
     for step in _steps(dataset):
         kind = type(step).__name__
@@ -55,10 +55,10 @@ def _steps(dataset: Any) -> Iterator[Any]:
 
 
 def seed_graph(seed: int) -> None:
-    """Makes the seeds of a function's operations depend on this, not on `tf.random.set_seed`.
+    """Makes the seeds of a function's operations depend on `seed`, not on `tf.random.set_seed`.
 
-    That one may differ from rank to rank. Called while a function is traced; where `tf.data` does
-    not trace them (`enable_debug_mode`), the program's own seed stays.
+    The seed of `tf.random.set_seed` may differ between ranks. Call this while the function is
+    traced. If `tf.data` does not trace functions (`enable_debug_mode`), the program's seed remains.
     """
     if not tf.executing_eagerly():
         tf.compat.v1.set_random_seed(seed)
@@ -67,22 +67,22 @@ def seed_graph(seed: int) -> None:
 def counted(
     dataset: tf.data.Dataset, handed_out: Callable[[], None], ended: Callable[[], None]
 ) -> Any:
-    """Returns an iterator of a dataset that tells of each element that `next` returns.
+    """Returns an iterator of a dataset that reports each element from `next`.
 
-    A function that it is passed to counts nothing. Where TensorFlow has no such class (2.16 to 2.21
-    have it), it raises UnavailableError.
+    A function that gets the iterator as an argument reports nothing. If TensorFlow does not have
+    the class of iterators (2.16 to 2.21 have it), `counted` raises UnavailableError.
 
     Args:
-        dataset: what to iterate over, eagerly.
+        dataset: the dataset to iterate over, eagerly.
         handed_out: called after each element.
-        ended: called once there are no more.
+        ended: called when there are no more elements.
     """
     base: Any = private.of_module(
         "tensorflow.python.data.ops.iterator_ops", "OwnedIterator", "count batches"
     )
 
     class Counted(base):
-        """An iterator that tells what `next` does."""
+        """An iterator that reports its elements and its end."""
 
         def __next__(self) -> Any:
             try:

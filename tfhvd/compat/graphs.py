@@ -1,4 +1,4 @@
-"""What the graphs of TensorFlow's functions do only by means that TensorFlow keeps to itself.
+"""Private parts of the graphs of TensorFlow's functions.
 
 Every function here names the versions that need it, so that it can be deleted with them.
 """
@@ -26,8 +26,8 @@ _logger = logging.getLogger("tfhvd")
 def run_independently(operation: tf.Operation) -> None:
     """Frees an operation of a function from the order in which TensorFlow runs stateful operations.
 
-    The manager of control dependencies has this method in every TensorFlow from 2.16 on; graphs
-    that are no function's have no manager, and no such order.
+    The manager of control dependencies has this method in every TensorFlow since 2.16. A graph
+    outside of functions has no manager, and no such order.
     """
     manager = getattr(operation.graph, "experimental_acd_manager", None)
     if manager is not None:
@@ -35,17 +35,17 @@ def run_independently(operation: tf.Operation) -> None:
 
 
 def runs_effects(graph: tf.Graph) -> bool:
-    """Whether a graph is a function's, which runs what has effects though nothing depends on it."""
+    """Returns whether a graph is a function's, which runs every operation that has effects."""
     return getattr(graph, "experimental_acd_manager", None) is not None
 
 
 def in_compiled_function(graph: tf.Graph | None = None) -> bool:
-    """Whether TensorFlow is tracing a function with jit_compile=True, or one that it calls.
+    """Returns whether TensorFlow traces a function with jit_compile=True, or a callee of one.
 
-    TensorFlow (2.16 to 2.21 at least) enters such a context; it is public nowhere.
+    TensorFlow (2.16 to 2.21 at least) then enters a context, which is not public.
 
     Args:
-        graph: of the function, branch or loop that is asked about; None for the current one.
+        graph: the graph of a function, branch or loop; None for the current graph.
     """
     import tensorflow as tf
 
@@ -60,9 +60,9 @@ def in_compiled_function(graph: tf.Graph | None = None) -> bool:
 
 
 def add_control_input(operation: tf.Operation, before: tf.Operation) -> None:
-    """Makes an operation of a graph run after another one, which may have been made later.
+    """Makes an operation of a graph run after another operation, which may have been made later.
 
-    TensorFlow (2.16 to 2.21 at least) has this method for its own use only.
+    The method of TensorFlow (2.16 to 2.21 at least) is private.
     """
     add = private.attribute(operation, "_add_control_input", "order collectives")
     add(before)
@@ -70,11 +70,11 @@ def add_control_input(operation: tf.Operation, before: tf.Operation) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Effects:
-    """What an operation's place in the order of a function depends on, and decides.
+    """The effects that decide an operation's place in the order of a function.
 
     Attributes:
-        after: the variables, or "" for the rest of the world, that earlier operations changed.
-        changed: those that it may change itself.
+        after: the variables, or "" for everything else, after whose changes the operation runs.
+        changed: the variables, or "", that the operation may change.
     """
 
     after: tuple[str, ...] = ()
@@ -88,10 +88,11 @@ _CALLS = ("Call", *LOOPS_AND_BRANCHES)
 
 
 def effects_of(operation: tf.Operation) -> Effects:
-    """Says which operations TensorFlow's automatic control dependencies will put in order with it.
+    """Returns the effects by which TensorFlow's automatic control dependencies order an operation.
 
-    Rather too many than too few. TensorFlow (2.16 to 2.21 at least) adds these dependencies when a
-    function is complete, by the resources that operations take and by whether they are stateful.
+    The result may contain too many effects, but not too few. TensorFlow (2.16 to 2.21 at least)
+    adds these dependencies when a function is complete. It decides by the resources that operations
+    take, and by whether operations are stateful.
     """
     resources = tuple(i.name for i in operation.inputs if i.dtype.name == "resource")
     if operation.type in _READS:
@@ -103,13 +104,13 @@ def effects_of(operation: tf.Operation) -> Effects:
 
 
 def after_traces(call: Callable[[tf.Graph], None], use: str) -> None:
-    """Has TensorFlow say when the trace of a function is complete, before that runs.
+    """Makes TensorFlow call a function with each complete trace, before the trace runs.
 
-    TensorFlow (2.16 to 2.21 at least) has a list of what to call with each graph.
+    TensorFlow (2.16 to 2.21 at least) has a list of functions that it calls with each graph.
 
     Args:
-        call: takes the graph of a function, which may be traced within another one.
-        use: what tfhvd does with it.
+        call: takes the graph of a function, which may be traced within another function.
+        use: the purpose in tfhvd, for the error.
 
     Raises:
         UnavailableError: if there is no such list.
@@ -119,7 +120,7 @@ def after_traces(call: Callable[[tf.Graph], None], use: str) -> None:
 
 
 def has_operation(graph: tf.Graph, kind: str) -> bool:
-    """Whether a function has an operation of a kind, also in branches, loops and what it calls."""
+    """Returns whether a function, or a branch, loop or callee in it, has a kind of operation."""
     return any(
         operation.type == kind or any(node.op == kind for node in nodes_within(operation))
         for operation in graph.get_operations()
@@ -129,11 +130,10 @@ def has_operation(graph: tf.Graph, kind: str) -> bool:
 def trace_compiled_functions(complete: Callable[[tf.Graph], None]) -> None:
     """Makes TensorFlow trace the callees of compiled functions again, and report complete traces.
 
-    TensorFlow (2.21 at least) asks the context of a compiled function whether the functions that
-    are called in it need a trace of their own, as they do for TPUs. Without this, or without
-    `after_traces`, ranks that call collectives in other orders may wait for ever.
-    A trace without collectives is shared, as it would be without tfhvd, if a function's cache of
-    traces can be replaced.
+    TensorFlow (2.21 at least) asks the context of a compiled function whether its callees need a
+    separate trace, as for TPUs. Without separate traces, or without `after_traces`, ranks that call
+    collectives in different orders may wait for ever. If a function's cache of traces can be
+    replaced, a trace without collectives is still shared, as without tfhvd.
     """
     use, python = "order the collectives of compiled functions", "tensorflow.python"
     try:
@@ -153,14 +153,14 @@ def trace_compiled_functions(complete: Callable[[tf.Graph], None]) -> None:
 
 
 def _sharing(options: Any) -> Any:
-    """Returns the options of tracing a function, of which compiled ones share some traces."""
+    """Returns the options to trace a function, so that compiled callers share some traces."""
     if options.function_cache is None or not in_compiled_function():
         return options
     return dataclasses.replace(options, function_cache=_SharingCache(options.function_cache))
 
 
 class _SharingCache:
-    """The traces of one function, as a compiled function that calls it should see them."""
+    """The traces of one function, for the compiled functions that call it."""
 
     def __init__(self, cache: Any) -> None:
         self._cache = cache
@@ -184,19 +184,19 @@ class _SharingCache:
     def add(self, function: Any, context: Any) -> None:
         own = _may_have_collectives(function.graph)
         if own:
-            # The key names the compiled function by the address of this object, which another one
-            # may have once it is gone: it is to live as long as the trace does.
+            # The key contains the address of this object, which identifies the compiled function.
+            # The object must live as long as the trace, so that no other object gets its address.
             function.graph.tfhvd_compiled_for = self._enclosing()
         self._cache.add(function, context if own else self._shared(context))
 
     @staticmethod
     def _shared(context: Any) -> Any:
-        """Returns the context of what no compiled function calls."""
+        """Returns the context of a function that no compiled function calls."""
         return context._replace(context=context.context._replace(xla_context_id=0))
 
 
 def _may_have_collectives(graph: tf.Graph) -> bool:
-    """Whether a function has collectives, or calls unknown ones for its gradient."""
+    """Returns whether a function has collectives, or may have some in its gradient."""
     for operation in graph.get_operations():
         if operation.type.startswith("Tfhvd") or "_gradient_op_type" in operation.node_def.attr:
             return True
@@ -209,9 +209,9 @@ def _may_have_collectives(graph: tf.Graph) -> bool:
 
 
 def runs_in_parallel() -> bool:
-    """Whether what is being traced is a function that tf.data will call several times at once.
+    """Returns whether tf.data will call the function that is being traced several times at once.
 
-    Nothing in the function's graph says so: the caller is asked, by the name of its argument, which
+    The graph of the function does not tell. The answer is in an argument of the caller, whose name
     is the same in every TensorFlow from 2.16 to 2.21 at least.
     """
     frame = inspect.currentframe()
@@ -225,15 +225,15 @@ def runs_in_parallel() -> bool:
 
 
 def is_converted(file: str) -> bool:
-    """Whether a file is one that AutoGraph has written: a function of the user's in other words."""
+    """Returns whether AutoGraph has written a file: a translated function of the user."""
     return "__autograph_generated_file" in file
 
 
 def lines_inside_out() -> Iterator[tuple[str, int, str]]:
     """Gives file, line and function of the current calls, as the user wrote them, the last first.
 
-    Nothing where TensorFlow (2.16 to 2.21 at least) has no such function any more: lines are for
-    people to read.
+    Yields nothing if TensorFlow lacks the private function (2.16 to 2.21 at least have it), because
+    the lines are only for people to read.
     """
     try:
         extract = private.of_module(
@@ -246,7 +246,7 @@ def lines_inside_out() -> Iterator[tuple[str, int, str]]:
 
 
 def outer_graphs(graph: tf.Graph) -> list[tf.Graph]:
-    """Lists the graphs of functions around a branch's, a loop's or a function's."""
+    """Lists the graphs of functions around the graph of a branch, a loop or a function."""
     found = [graph]
     while hasattr(getattr(found[-1], "outer_graph", None), "outer_graph"):
         found.append(found[-1].outer_graph)
@@ -254,7 +254,7 @@ def outer_graphs(graph: tf.Graph) -> list[tf.Graph]:
 
 
 def replace_input(operation: tf.Operation, index: int, tensor: tf.Tensor) -> None:
-    """Gives an operation of a graph another input, by a method that TensorFlow has for itself."""
+    """Replaces an input of an operation in a graph, by a private method of TensorFlow."""
     update = private.attribute(operation, "_update_input", "order collectives")
     update(index, tensor)
 

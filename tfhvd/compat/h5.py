@@ -1,4 +1,4 @@
-"""Models in `.h5` files, which both Keras write and read by what they keep to themselves."""
+"""Models in `.h5` files, which both Keras write and read by private functions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
     _Add = Callable[[Model, h5py.File], None]
 
-# Where `save` comes to for a whole model (Keras 3.5 to 3.15, tf_keras 2.16 to 2.21 at least).
+# The modules that write a whole model for `save` (Keras 3.5 to 3.15, tf_keras 2.16 to 2.21 at
+# least).
 _WRITES = {
     keras_compat.KERAS_3: "keras.src.legacy.saving.legacy_h5_format",
     keras_compat.TF_KERAS: "tf_keras.src.saving.legacy.hdf5_format",
@@ -27,13 +28,13 @@ _WRITES = {
 
 
 def after_saves(package: str, add: _Add) -> None:
-    """Has a Keras call `add(model, file)` after it has written a model and its optimizer.
+    """Makes a Keras call `add(model, file)` after it has written a model and its optimizer.
 
     Calling this twice does nothing.
 
     Args:
         package: "keras" or "tf_keras", imported.
-        add: may write further attributes of the file.
+        add: may write more attributes of the file.
     """
     name = "save_model_to_hdf5"
     private.of_module(_WRITES[package], name, "save what load_model needs to know")
@@ -54,7 +55,7 @@ def _adding(add: _Add, original: Callable[..., Any]) -> Callable[..., Any]:
             return
         before = _written_at(filepath)
         original(model, filepath, overwrite, include_optimizer)
-        if include_optimizer and _written_at(filepath) != before:  # else its user said no
+        if include_optimizer and _written_at(filepath) != before:  # else the user refused to save
             with h5py.File(filepath, "a") as file:
                 add(model, file)
 
@@ -67,11 +68,11 @@ def _written_at(path: str | os.PathLike[str]) -> int | None:
 
 
 def restore_optimizer(model: Model, filepath: str | os.PathLike[str]) -> None:
-    """Gives a model of Keras 3 that was opened from an .h5 file its optimizer's state.
+    """Restores the optimizer's state of a Keras 3 model that was loaded from an .h5 file.
 
-    Keras 3 (3.5 to 3.15 at least) builds the optimizer for the variables that the model holds
-    itself, not for its layers', so that the state is left out and the optimizer cannot update the
-    model.
+    Keras 3 (3.5 to 3.15 at least) builds the optimizer only for the variables that the model itself
+    holds, without those of its layers. Keras then skips the saved state, and the optimizer could
+    not update the model.
     """
     optimizer = model.optimizer
     if keras_compat.keras_package(optimizer) != keras_compat.KERAS_3:

@@ -1,4 +1,4 @@
-"""What is installed, in which version, and from which source."""
+"""Installed packages: their versions and their sources."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 from types import ModuleType
 
-# The distributions that bring the package `tensorflow`.
+# The distributions that contain the package `tensorflow`.
 _TENSORFLOWS = re.compile(
     r"(?P<name>tensorflow|tensorflow_(?:cpu|gpu|rocm|cpu_aws|intel)|intel_tensorflow"
     r"|tf_nightly(?:_cpu|_gpu)?)-(?P<version>\d+\.\d+[^-]*)\.dist-info"
@@ -20,12 +20,12 @@ def require(module: str, package: str, user: str) -> ModuleType:
     """Imports a module of a package that only some parts of tfhvd need.
 
     Args:
-        module: its name.
-        package: the name to install it by.
-        user: what needs it, as a person calls that.
+        module: the name of the module.
+        package: the name with which pip installs it.
+        user: the part of tfhvd that needs it, for the error.
 
     Raises:
-        ImportError: if it is not installed; with what to type.
+        ImportError: if the package is not installed; with the command to type.
     """
     try:
         return importlib.import_module(module)
@@ -37,7 +37,7 @@ def require(module: str, package: str, user: str) -> ModuleType:
 
 
 def tensorflow_version() -> str:
-    """Returns the version of the TensorFlow in this process, which is imported for it."""
+    """Imports TensorFlow; returns its version."""
     import tensorflow as tf
 
     return tf.__version__
@@ -47,7 +47,7 @@ def tensorflow_distribution() -> tuple[str, str] | None:
     """Returns the name and version of the installed TensorFlow, without importing it.
 
     Returns:
-        None if there is none, or it was not installed as a distribution that is known.
+        None if there is no TensorFlow, or it does not come from a known distribution.
 
     Example:
         >>> tensorflow_distribution()  # doctest: +SKIP
@@ -58,13 +58,13 @@ def tensorflow_distribution() -> tuple[str, str] | None:
         return None
     names = [path.name for path in Path(found.origin).parents[1].glob("*.dist-info")]
     matches = [match for match in map(_TENSORFLOWS.fullmatch, sorted(names)) if match]
-    if len(matches) != 1:  # Of two, one replaced the other's files: it is unknown which.
+    if len(matches) != 1:  # with two, one has replaced the files of the other: unknown which
         return None
     return matches[0]["name"].replace("_", "-"), matches[0]["version"]
 
 
 def version_of(package: str) -> str:
-    """Returns the version of an installed distribution, "" if it is not there; imports nothing.
+    """Returns the version of a distribution, "" if it is not installed; imports nothing.
 
     Example:
         >>> version_of("no-such-package")
@@ -77,7 +77,7 @@ def version_of(package: str) -> str:
 
 
 def installer_of(package: str) -> str:
-    """Returns what has installed a package, "" if it does not say so.
+    """Returns the name of the installer of a package, "" if unknown.
 
     Example:
         >>> installer_of("numpy")  # doctest: +SKIP

@@ -1,10 +1,10 @@
 """Ends the iterators of `tf.data` in a separate thread, so that no step waits for their end.
 
-The end of an iterator waits for a thread of TensorFlow (2.16 to 2.21) that looks for better
-settings of the pipeline: less and less often, at last after as long as the iterator has been used,
-a minute at most. This thread is woken at the end, but may check for the end before that is noted,
-and then sleeps again. One iterator in a hundred ends like this, one in ten on a busy machine, and
-all other ranks wait in the next step. So another thread gets the last reference to an iterator.
+The end of an iterator waits for a thread of TensorFlow (2.16 to 2.21) that tunes the pipeline. This
+thread sleeps for longer and longer times, up to the age of the iterator, and a minute at most. The
+end wakes it, but it may check for the end before the end is recorded, and then sleeps again. This
+happens to one iterator in a hundred, on a busy machine to one in ten, and all other ranks wait in
+the next step. So another thread gets the last reference to each iterator.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from tfhvd.compat import private
 from tfhvd.errors import UnavailableError
 
 _logger = logging.getLogger("tfhvd")
-_MOST = 8  # iterators that wait for their end: each holds what it has read ahead
+_MOST = 8  # iterators that wait for their end: each holds the data that it has prefetched
 
-# Seconds from the end of the program until a message says that the process waits for an iterator,
-# and from there until the process ends if the program has failed.
+# Seconds from the end of the program to a message that the process waits for an iterator; and, if
+# the program has failed, from this message to the end of the process.
 _QUIET, _AFTER_FAILURE = 2.0, 3.0
 
-# By these names Python keeps an uncaught exception.
+# The names in `sys` under which Python keeps an uncaught exception.
 _FAILURE = ("last_exc", "last_value", "last_traceback")
 
 
 def end_aside(when: Callable[[], bool], end_if_failed: Callable[[], None]) -> None:
-    """Has iterators that are made from now on end so; to be called once.
+    """Makes all new iterators end in the separate thread; call it once.
 
     Args:
-        when: whether this process ends iterators in this way, asked whenever one is made.
-        end_if_failed: ends the process if its program has failed; called at the process's end, if
-            an iterator takes long.
+        when: returns whether this process ends a new iterator in this way.
+        end_if_failed: ends the process if its program has failed; called at the end of the process,
+            if an iterator takes long.
     """
     use = "end iterators beside the training"
     try:
@@ -51,14 +51,14 @@ def end_aside(when: Callable[[], bool], end_if_failed: Callable[[], None]) -> No
         _logger.debug("%s Without this, the end of an epoch may take as long as it again.", error)
         return
     private.replace_method(owner, "__init__", functools.partial(_noting, when))
-    # Whatever is registered later runs before it: the rank leaves its job first, in time.
+    # Functions that are registered later run earlier: so the rank leaves its job first.
     atexit.register(_end.stop, end_if_failed)
 
 
 def _noting(when: Callable[[], bool], make: Callable[..., None]) -> Callable[..., None]:
     def init(iterator: Any, dataset: Any = None, *args: Any, **kwargs: Any) -> None:
         make(iterator, dataset, *args, **kwargs)
-        # One that is made of another one's parts, or is part of a graph, ends nothing.
+        # An iterator that is made from the parts of another one, or in a graph, ends nothing.
         if dataset is not None and tf.executing_eagerly():
             if when():
                 _end.begin()
@@ -69,13 +69,13 @@ def _noting(when: Callable[[], bool], make: Callable[..., None]) -> Callable[...
 
 
 class _End:
-    """Drops what is handed over, in a thread."""
+    """Drops objects in a thread."""
 
     def __init__(self) -> None:
-        self._process = 0  # that has the thread; 0: none
+        self._process = 0  # the process that has the thread; 0 for none
 
     def begin(self) -> None:
-        """Begins, unless it has in this process."""
+        """Starts the thread, unless this process has one."""
         if self._process == os.getpid():
             return
         self._process = os.getpid()
@@ -84,26 +84,26 @@ class _End:
         self._thread.start()
 
     def hand_over(self, resource: Any, dataset: Any) -> None:
-        """Takes the resource of an iterator, and the dataset whose functions it needs to the end.
+        """Takes the resource of an iterator, and its dataset, whose functions its end may need.
 
-        It is called whenever Python collects garbage: it may take no lock that another thread
-        holds. In a child of the process, at its end, and if too many wait, the resource ends with
-        its last reference, as usual.
+        Python may call this in any garbage collection, so it must not take a lock that another
+        thread may hold. As without tfhvd, the resource ends with its last reference in three cases:
+        in a child of the process, at the end of the process, and if too many iterators wait.
         """
         if self._process == os.getpid() and self._handed_over.qsize() < _MOST:
             self._handed_over.put([dataset, resource])
 
     def stop(self, end_if_failed: Callable[[], None]) -> None:
-        """Waits for the thread, which would abort the process if it came back from TensorFlow.
+        """Waits for the thread, which would abort the process if it returned from TensorFlow later.
 
-        After a failure not for ever: a generator may wait for data that no longer come. The objects
-        of the exception's traceback are freed first: in the interpreter's last steps TensorFlow
-        waits for a generator that cannot continue.
+        After a failure the waiting has a limit, because a generator may wait for data that never
+        arrive. The objects in the exception's traceback are freed first: in the interpreter's last
+        steps TensorFlow would wait for a generator that cannot continue.
         """
         if self._process != os.getpid():
             return
         self._process = 0
-        # No name may hold them here: the thread must drop the last reference.
+        # No local name may hold the objects: the thread must drop the last reference.
         self._handed_over.put([vars(sys).pop(name, None) for name in _FAILURE])
         self._handed_over.put([])
         self._thread.join(_QUIET)
@@ -122,7 +122,7 @@ class _End:
 
     def _run(self) -> None:
         while held := self._handed_over.get():
-            held.pop()  # Python's other threads run meanwhile
+            held.pop()  # other Python threads run meanwhile
             held.clear()
 
 

@@ -1,8 +1,8 @@
-"""What depends on the version of Keras 3 or of tf_keras, and nothing else does.
+"""The code that depends on the version of Keras 3 or of tf_keras.
 
-Every function here names the versions that need it, so that it can be deleted with them. Nothing is
-imported at the top: Keras 3 and tf_keras are found through the user's own objects. What concerns
-training by them is in training.py; private parts are looked up by private.py.
+Every function here names the versions that need it, so that it can be deleted with them. The module
+imports neither Keras: it finds them through the user's objects. For training see training.py, for
+access to private parts private.py.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ _KERAS = (KERAS_3, TF_KERAS)
 
 
 def keras_package(thing: object) -> str | None:
-    """Says which Keras an object's class comes from: "keras" (Keras 3), "tf_keras", or None.
+    """Returns the Keras of an object's class: "keras" (Keras 3), "tf_keras", or None.
 
-    Decided by the classes it inherits from, never by what is imported or by TF_USE_LEGACY_KERAS.
+    The base classes decide, never the imported modules or TF_USE_LEGACY_KERAS.
     """
     for cls in type(thing).__mro__:
         root = cls.__module__.partition(".")[0]
@@ -58,7 +58,7 @@ def keras_package(thing: object) -> str | None:
 
 
 def keras_of(thing: object) -> ModuleType:
-    """Gives the Keras that an object's class comes from: see `keras_package`."""
+    """Returns the module of an object's Keras: see `keras_package`."""
     return sys.modules[keras_package(thing) or KERAS_3]
 
 
@@ -68,13 +68,13 @@ def imported_keras() -> list[str]:
 
 
 def all_built(model: Model) -> bool:
-    """Whether every layer of a Keras model has made its variables."""
+    """Returns whether every layer of a Keras model has made its variables."""
     layers = private.attribute(model, "_flatten_layers", "see whether it is built")
     return bool(model.built) and all(layer.built for layer in layers())
 
 
 def build_optimizer(optimizer: Optimizer, variables: Iterable[Variable]) -> None:
-    """Makes the optimizer's variables (slots and counters), if it has not got them yet."""
+    """Makes the optimizer's variables (slots and counters), if they do not exist yet."""
     if hasattr(optimizer, "_create_all_weights"):  # tf_keras.optimizers.legacy
         optimizer._create_all_weights(list(variables))
     elif not getattr(optimizer, "built", False):
@@ -82,21 +82,22 @@ def build_optimizer(optimizer: Optimizer, variables: Iterable[Variable]) -> None
 
 
 def optimizer_variables(optimizer: Optimizer | None) -> list[Variable]:
-    """Lists an optimizer's variables, the state of a loss scale included."""
+    """Lists an optimizer's variables, including the state of a loss scale."""
     if optimizer is None:
         return []
     variables = optimizer.variables
     found = list(variables() if callable(variables) else variables)
-    # tf_keras.mixed_precision.LossScaleOptimizer lists the inner optimizer's variables only.
+    # tf_keras.mixed_precision.LossScaleOptimizer lists only the inner optimizer's variables.
     scale = getattr(optimizer, "_loss_scale", None)
     found.extend(getattr(scale, "_weights", {}).values())
     return found
 
 
 def momentum_variables(optimizer: Optimizer) -> list[Variable]:
-    """Lists the variables in which an optimizer gathers past steps, learning rate included.
+    """Lists the variables in which an optimizer sums up past steps, including the learning rate.
 
-    SGD and RMSprop do; Adam and its like gather gradients, which contain no learning rate.
+    SGD and RMSprop have such variables. Adam and similar optimizers sum up gradients instead, which
+    do not contain the learning rate.
     """
     optimizer = getattr(optimizer, "inner_optimizer", optimizer)
     if not getattr(optimizer, "momentum", None):
@@ -118,15 +119,15 @@ def momentum_variables(optimizer: Optimizer) -> list[Variable]:
 def model_state(model: Model) -> list[Variable]:
     """Lists a model's weights, trained or not, without metrics and random seeds.
 
-    Nor what tf_keras (2.16 to 2.21 at least) has among them that is no array, or none of one shape
-    on all ranks: tables of lookups, and summaries of the data that layers were adapted to.
+    The list also omits weights of tf_keras (2.16 to 2.21 at least) that are not arrays, or whose
+    shape may differ between ranks: tables of lookups, and summaries of the data of `adapt`.
     """
     weights = [weight for weight in model.weights if hasattr(tf_variable(weight), "assign")]
     return [weight for weight in weights if tf_variable(weight).shape.is_fully_defined()]
 
 
 def defined_in(optimizer: Optimizer, method: str) -> str:
-    """Names the class in which an optimizer's method is defined, "" if none."""
+    """Returns the name of the class that defines an optimizer's method, "" if there is none."""
     for cls in type(optimizer).__mro__:
         if method in vars(cls):
             return cls.__name__
@@ -134,12 +135,12 @@ def defined_in(optimizer: Optimizer, method: str) -> str:
 
 
 def is_legacy_optimizer(optimizer: Optimizer) -> bool:
-    """Whether an optimizer is one of tf_keras.optimizers.legacy; Keras 3 has none."""
+    """Returns whether an optimizer is from tf_keras.optimizers.legacy; Keras 3 has no such ones."""
     return keras_package(optimizer) == TF_KERAS and hasattr(optimizer, "_create_all_weights")
 
 
 def has_own_train_step(model: Model) -> bool:
-    """Whether a model of either Keras trains by a `train_step` that its user wrote."""
+    """Returns whether a model of either Keras trains by a `train_step` that its user wrote."""
     own = vars(model).get("train_step")
     own = private.original_of(own)  # within `fit`
     if own is not None and getattr(own, "__func__", None) is not type(model).train_step:
@@ -149,8 +150,8 @@ def has_own_train_step(model: Model) -> bool:
 
 
 def is_keras_optimizer(thing: object) -> bool:
-    """Whether something is an optimizer of either Keras."""
-    if type(thing).__module__ == "builtins":  # as most of what a model holds: `fit` asks often
+    """Returns whether an object is an optimizer of either Keras."""
+    if type(thing).__module__ == "builtins":  # most objects in a model; `fit` asks often
         return False
     packages = [sys.modules[package] for package in imported_keras()]
     kinds = [package.optimizers.Optimizer for package in packages]
@@ -161,12 +162,12 @@ def is_keras_optimizer(thing: object) -> bool:
 def never_compile_training(
     package: str, applies_to: Callable[[Model], bool], say: Callable[[str], None]
 ) -> None:
-    """Makes Keras train uncompiled the models that `applies_to` names, and say so.
+    """Makes Keras train without XLA the models that `applies_to` accepts, with a message.
 
-    For GPUs that are not NVIDIA's, and for a build without XLA. Keras 3 compiles the training step
-    by default (since 3.15 on machines with an accelerator only, before that everywhere), and both
-    Keras take `jit_compile=True`; neither lets an optimizer say no, hence the wrapped method.
-    Calling this twice does nothing.
+    This is for GPUs of other vendors than NVIDIA, and for a build without XLA. Keras 3 compiles the
+    training step by default (since 3.15 only on machines with an accelerator, before 3.15 always),
+    and both Keras take `jit_compile=True`. In neither of them can an optimizer refuse, so the
+    method is wrapped. A second call does nothing.
     """
     owner = private.owner_of(sys.modules[package].Model, "make_train_function", "train uncompiled")
 
@@ -192,19 +193,19 @@ def surround(
     applies_to: Callable[[Model], bool],
     around: Callable[[Model, dict[str, Any]], contextlib.AbstractContextManager[Instead | None]],
 ) -> None:
-    """Makes Keras run a method of the models that `applies_to` names within `around`.
+    """Makes Keras run a method of the models that `applies_to` accepts within `around`.
 
-    No optimizer is asked by Keras when `fit` begins, no callback can put itself before and behind
-    all others, and none is asked what is shown; hence the wrapped methods. Calling this twice does
-    nothing.
+    The methods are wrapped because Keras offers no other way: it does not call optimizers when
+    `fit` begins, no callback can run both before and after all other callbacks, and callbacks do
+    not decide what is shown. A second call does nothing.
 
     Args:
         package: "keras" or "tf_keras", imported.
-        method: of its models: "fit", "evaluate" or "predict".
-        use: what for, as in "keep the ranks in step".
+        method: the method of its models: "fit", "evaluate" or "predict".
+        use: the purpose, as in "keep the ranks in step".
         applies_to: takes a model.
-        around: takes the model and the arguments that the method was given, by their names; it may
-            change them. If it yields a function, this function is called with the method, without
+        around: takes the model and the arguments of the method by name, which it may change. If it
+            yields a function, this function is called with the method, which then takes no
             arguments, and returns the result.
     """
     owner = private.owner_of(sys.modules[package].Model, method, use)
@@ -226,19 +227,19 @@ def surround(
 
 
 def is_callback_list(callbacks: Callbacks) -> TypeGuard[CallbackList]:
-    """Whether callbacks are in the container that either Keras makes of them in `fit`."""
+    """Returns whether callbacks are in the container that either Keras makes in `fit`."""
     packages = [sys.modules[package] for package in imported_keras()]
     return isinstance(callbacks, tuple(package.callbacks.CallbackList for package in packages))
 
 
 def is_callback(thing: object) -> bool:
-    """Whether something is a callback of either Keras, or one made of it."""
+    """Returns whether an object is a callback of either Keras, or of a subclass."""
     packages = [sys.modules[package] for package in imported_keras()]
     return isinstance(thing, tuple(package.callbacks.Callback for package in packages))
 
 
 def is_checkpoint(callback: object) -> bool:
-    """Whether a callback of either Keras saves models or their weights."""
+    """Returns whether a callback of either Keras saves models or their weights."""
     kinds = [sys.modules[package].callbacks for package in imported_keras()]
     return isinstance(
         callback, tuple(k for c in kinds for k in (c.ModelCheckpoint, c.BackupAndRestore))
@@ -246,14 +247,14 @@ def is_checkpoint(callback: object) -> bool:
 
 
 def reads_metrics(callback: object) -> bool:
-    """Whether a callback of either Keras, or one made of it, goes by the metrics of epochs."""
+    """Returns whether a callback of either Keras, or of a subclass, reads the metrics of epochs."""
     names = ("EarlyStopping", "ReduceLROnPlateau", "ModelCheckpoint", "CSVLogger", "TensorBoard")
     kinds = [sys.modules[package].callbacks for package in imported_keras()]
     return isinstance(callback, tuple(getattr(k, name) for k in kinds for name in names))
 
 
 def variables_by_now(model: Model) -> list[Variable]:
-    """Lists the variables that a model has; tf_keras has none to name before it is built."""
+    """Lists the present variables of a model; a tf_keras model has none before it is built."""
     try:
         return list(model.variables)
     except ValueError:
@@ -264,8 +265,8 @@ def go_on_with(callback: Any, history: Any) -> None:
     """Lets a callback of either Keras continue the files of a failed rank's callback.
 
     Args:
-        callback: it appends to files, and knows the best of a metric so far.
-        history: `fit`'s notes of the epochs so far; None for nothing.
+        callback: the callback, which will append to files, and learn the best metric so far.
+        history: `fit`'s history of the epochs so far; None for no history.
     """
     if hasattr(callback, "append"):
         callback.append = True
@@ -277,11 +278,11 @@ def go_on_with(callback: Any, history: Any) -> None:
 
 
 def agree_on_finite(agree: Callable[[Optimizer, tf.Tensor], tf.Tensor]) -> None:
-    """Makes Keras 3's LossScaleOptimizer ask `agree(optimizer, finite)` before it skips an update.
+    """Makes Keras 3's LossScaleOptimizer call `agree(optimizer, finite)` before it skips an update.
 
-    Keras 3 checks the gradients of this rank before the inner optimizer, which reduces them, is
-    called. Ranks that differ would leave each other alone in the collectives. tf_keras aggregates
-    first and needs nothing. Calling this twice does nothing.
+    Keras 3 checks the gradients of this rank before it calls the inner optimizer, which reduces
+    them. If the ranks decided differently, some would wait in the collectives without the others.
+    tf_keras reduces before the check and needs no change. A second call does nothing.
     """
     optimizer_class = sys.modules[KERAS_3].optimizers.LossScaleOptimizer
     private.owner_of(optimizer_class, "check_finite", "skip updates on all ranks alike")
@@ -298,13 +299,13 @@ def agree_on_finite(agree: Callable[[Optimizer, tf.Tensor], tf.Tensor]) -> None:
 def synchronize_batch_normalization(moments: Moments) -> None:
     """Makes `BatchNormalization(synchronized=True)` of either Keras use `moments` over the ranks.
 
-    Both Keras ask tf.distribute for the other replicas; with ranks there are none, and they would
-    silently normalize by this rank's batch. Covers the imported Keras packages; calling this again
-    covers further ones.
+    Both Keras ask tf.distribute for other replicas, which has none in a job of ranks: without this,
+    they would silently normalize by the batch of this rank. A call covers the Keras packages that
+    are imported; a later call covers more of them.
 
     Args:
         moments: a function of (layer, inputs, axes, mask) that returns mean and variance without
-            the reduced dimensions, or None if this rank's own are the right ones.
+            the reduced dimensions, or None if those of this rank's batch are right.
     """
     for package, method in ((KERAS_3, "_moments"), (TF_KERAS, "_sync_calculate_mean_and_var")):
         layers = getattr(sys.modules.get(package), "layers", None)
@@ -348,20 +349,20 @@ def _moments_of_tf_keras(moments: Moments, original: Callable[..., Any]) -> Call
 
 
 def samples_seen(model: Model) -> float | None:
-    """Returns the samples since a model's metrics were last reset; None if Keras cannot say.
+    """Returns the number of samples since the last reset of a model's metrics; None if unknown.
 
     Keras 3 and tf_keras weight the loss of each batch by its samples.
     """
     metrics = getattr(model, "metrics", ())
     counts = [m.count for m in metrics if m.name == "loss" and hasattr(m, "count")]
-    # In mixed precision tf_keras' variables are no numbers.
+    # In mixed precision, float() does not accept the variables of tf_keras.
     return float(tf_variable(counts[0]).numpy()) if counts else None
 
 
 def steps_of_a_call(model: Model) -> int:
-    """How many steps one call of the train function makes: Keras' `steps_per_execution`.
+    """Returns the number of steps in one call of the train function: `steps_per_execution`.
 
-    tf_keras (2.16 to 2.21 at least) has it as a variable of its own.
+    In tf_keras (2.16 to 2.21 at least) it is a private variable.
     """
     steps = getattr(model, "steps_per_execution", None) or getattr(
         model, "_steps_per_execution", None

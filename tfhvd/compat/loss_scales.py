@@ -1,7 +1,7 @@
-"""By how much a loss has been multiplied, for what is kept of its gradients from step to step.
+"""The factor of a scaled loss, for compressions that keep parts of gradients from step to step.
 
-The loss scales of Keras (3.5 to 3.15, tf_keras 2.16 to 2.21) change their factor while they train,
-and a tape is given the product alone. So the product itself says what its factor was.
+The loss scales of Keras (3.5 to 3.15, tf_keras 2.16 to 2.21) change their factor during the
+training, and a tape gets only the product. So tfhvd notes the factor on the product.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from tfhvd.compat.keras import KERAS_3, TF_KERAS
 if TYPE_CHECKING:
     from tfhvd.compat.types import Optimizer
 
-_FACTOR = "_tfhvd_loss_scale"  # a note on a scaled loss
+_FACTOR = "_tfhvd_loss_scale"  # the attribute of a scaled loss with its factor
 _USE = "keep what a compression leaves out in the units of the loss"
 
 
 def note_factors() -> None:
-    """Makes the loss scales of every Keras that is imported by now note their factors.
+    """Makes the loss scales of every imported Keras note their factors.
 
-    Calling this twice does nothing.
+    A second call does nothing.
     """
     if hasattr(sys.modules.get(KERAS_3), "optimizers"):
         keras_3 = sys.modules[KERAS_3].optimizers.LossScaleOptimizer
@@ -38,7 +38,7 @@ def note_factors() -> None:
 
 
 def factor_of(target: object) -> tf.Tensor | None:
-    """Returns what a loss scale has made this loss of; None where that is not known."""
+    """Returns the factor of a scaled loss; None if unknown."""
     return getattr(target, _FACTOR, None)
 
 

@@ -1,8 +1,8 @@
-"""What Keras divides the losses of a batch by, where it does so.
+"""The divisor of a batch's losses, if Keras divides them.
 
-A part of keras.py, under the same rule: every function here names the versions that need it. What a
-loss finds for each sample is reduced in functions that no Keras shows: in one by Keras 3 (3.5 to
-3.15), in two by tf_keras (2.16 to 2.21).
+A part of keras.py, under the same rule: every function here names the versions that need it. The
+losses of the samples are reduced in private functions: in one of Keras 3 (3.5 to 3.15), in two of
+tf_keras (2.16 to 2.21).
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _mask: contextvars.ContextVar[Any] = contextvars.ContextVar("mask", default=None
 
 @dataclasses.dataclass(frozen=True)
 class Term:
-    """One loss of a batch, as it is reduced.
+    """The reduction of one loss of a batch.
 
     Attributes:
-        values: what the loss has found, of shape [samples, ...]; without dimensions where it has
-            reduced by itself.
+        values: the losses of the samples, of shape [samples, ...]; a scalar if the loss has reduced
+            them already.
         divides: whether Keras divides the sum by a number.
-        divisor: that number, float64; None if it is how many values there are.
+        divisor: this number, float64; None if it is the number of values.
     """
 
     values: tf.Tensor
@@ -46,15 +46,15 @@ def surround_losses(
     around: Callable[[], AbstractContextManager[Any]],
     factor_of: Callable[[Term], tf.Tensor | None],
 ) -> None:
-    """Makes a Keras compute the loss that a model is compiled with within `around`.
+    """Makes a Keras compute the loss of `compile` within `around`, with a factor for each term.
 
-    Each loss that is reduced then is multiplied by what `factor_of` returns, if anything. Calling
-    this twice does nothing.
+    Each reduced loss is multiplied by the factor that `factor_of` returns, unless None. A second
+    call does nothing.
 
     Args:
         package: "keras" or "tf_keras", imported.
         around: makes a context.
-        factor_of: asked for every loss, those outside of models included.
+        factor_of: called for every loss, also for losses outside of models.
     """
     if package == keras_compat.KERAS_3:
         compiled = private.of_module("keras.src.trainers.compile_utils", "CompileLoss", _USE)
@@ -88,7 +88,7 @@ def surround_losses(
 
     def noted(original: Callable[..., Any]) -> Callable[..., Any]:
         def apply_valid_mask(losses: Any, sw: Any, mask: Any, reduction: str) -> Any:
-            _mask.set(mask)  # for the reduction that follows, which gets the product alone
+            _mask.set(mask)  # for the reduction that follows, which gets only the product
             return original(losses, sw, mask, reduction)
 
         return apply_valid_mask
@@ -100,7 +100,7 @@ def surround_losses(
 
 
 def _term(module: Any, arguments: dict[str, Any]) -> Term:
-    """Says what a reduction divides by, from its arguments in either Keras."""
+    """Returns the term of a reduction, from the reduction's arguments in either Keras."""
     values = arguments["values"] if "values" in arguments else arguments["losses"]
     mask = arguments["mask"] if "mask" in arguments else _mask.get()
     _mask.set(None)
@@ -116,6 +116,6 @@ def _term(module: Any, arguments: dict[str, Any]) -> Term:
             divisor = tf.reduce_sum(tf.cast(weights, tf.float64))
     elif mask is not None:
         valid = tf.reduce_sum(tf.cast(mask, tf.float64))
-        of_each = tf.size(values, tf.int64) / tf.size(mask, tf.int64)  # of the mask's elements
+        of_each = tf.size(values, tf.int64) / tf.size(mask, tf.int64)  # values per mask element
         divisor = valid * of_each
     return Term(values, divides=True, divisor=divisor)

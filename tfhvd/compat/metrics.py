@@ -1,4 +1,4 @@
-"""Metrics of models of either Keras: what they keep, and which results are whose.
+"""Metrics of models of either Keras: their states, and the names of their results.
 
 A part of keras.py, under the same rule: every function here names the versions that need it.
 """
@@ -18,10 +18,9 @@ if TYPE_CHECKING:
 
 
 def metrics_of(model: Model) -> list[Metric]:
-    """Lists the metrics of a model, each one by itself.
+    """Lists the single metrics of a model.
 
-    Keras 3 has those that a model is compiled with in one metric, which has none before the first
-    batch.
+    Keras 3 puts the metrics of `compile` into one metric, which is empty before the first batch.
     """
     found: list[Metric] = []
     is_keras_3 = keras_compat.keras_package(model) == keras_compat.KERAS_3
@@ -32,15 +31,16 @@ def metrics_of(model: Model) -> list[Metric]:
 
 
 def states_of(metric: Metric) -> list[tf.Variable]:
-    """Lists the variables in which a metric keeps what it has seen."""
+    """Lists the variables with the state of a metric."""
     return [tf_variable(variable) for variable in metric.variables]
 
 
 def adds_up(metric: Metric) -> bool:
-    """Whether the state of a metric is a sum over samples, as far as its class tells.
+    """Returns whether the state of a metric is a sum over samples, as far as its class tells.
 
-    That of all of Keras' own is (Keras 3.5 to 3.15, tf_keras 2.16 to 2.21): sums, counts, matrices
-    of confusion. So is what another class gives to Keras' mean.
+    This is true for all metrics of Keras (3.5 to 3.15, tf_keras 2.16 to 2.21), whose states are
+    sums, counts and confusion matrices. It is also true for a subclass of Keras' mean that adds no
+    variables.
     """
     owner = next(cls for cls in type(metric).__mro__ if "update_state" in vars(cls))
     if owner.__module__.partition(".")[0] in (keras_compat.KERAS_3, keras_compat.TF_KERAS):
@@ -50,7 +50,7 @@ def adds_up(metric: Metric) -> bool:
 
 
 def results_of(model: Model) -> dict[str, Any]:
-    """Returns the results of a model's metrics as `fit` calls them; none before the first batch."""
+    """Returns a model's results by their names in `fit`; none before the first batch."""
     try:
         return dict(model.get_metrics_result())
     except ValueError:  # of Keras 3
@@ -58,9 +58,9 @@ def results_of(model: Model) -> dict[str, Any]:
 
 
 def keys_of(model: Model, metric: Metric) -> set[str]:
-    """Returns what `fit` calls the results of one metric of a model: Keras makes names unique."""
+    """Returns the names in `fit` of the results of one metric; Keras makes the names unique."""
     mark, attributes = object(), vars(metric)
-    own = attributes.get("result")  # tf_keras has it in the object
+    own = attributes.get("result")  # tf_keras stores this method in the object
     if isinstance(metric.result(), dict):
         return set(metric.result())
     attributes["result"] = lambda: mark
@@ -74,7 +74,7 @@ def keys_of(model: Model, metric: Metric) -> set[str]:
 
 
 def flattened(model: Model, logs: dict[str, Any]) -> Any:
-    """Returns results as `evaluate` does where it is not asked for a dict."""
+    """Returns results in the form in which `evaluate` returns them without `return_dict`."""
     use = "return what all ranks have evaluated"
     if keras_compat.keras_package(model) == keras_compat.KERAS_3:
         return private.attribute(model, "_flatten_metrics_in_order", use)(logs)

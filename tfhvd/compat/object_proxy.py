@@ -1,8 +1,9 @@
-"""A second object over the state of a user's object: how optimizers and tapes are wrapped.
+"""A second object over the state of a user's object: the way to wrap optimizers and tapes.
 
-The second object shares the first one's `__dict__` and is of a class that inherits from a hook, and
-from the first one's class. So it is built if that is built, is configured as that is, `isinstance`
-holds, and whatever is set on the one shows on the other; only the hook's methods differ.
+The second object shares the `__dict__` of the user's object. Its class inherits from a hook and
+from the user's class. Both objects are therefore built and configured at the same time, and a value
+that is set on one shows on the other. `isinstance` is true for the user's class, and only the
+methods of the hook are different.
 """
 
 from __future__ import annotations
@@ -14,16 +15,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 _Plain = TypeVar("_Plain")
 
 if TYPE_CHECKING:
-    _UsersClass = Any  # comes behind the hook among the classes of a wrapped object
+    _UsersClass = Any  # follows the hook among the base classes of a wrapped object
 else:
     _UsersClass = object
 
 
 class Wrapped(_UsersClass):
-    """What every wrapped object is; a hook inherits from it, and has no state but `_tfhvd`."""
+    """The base class of hooks, and so of every wrapped object; its only state is `_tfhvd`."""
 
     __slots__ = ()
-    _tfhvd: Any  # the hook's own, not shared with the plain object
+    _tfhvd: Any  # the state of the hook, which the plain object does not share
 
 
 def wrap(plain: _Plain, hook: type[Wrapped], own: object, *, disguised: bool = False) -> _Plain:
@@ -31,11 +32,11 @@ def wrap(plain: _Plain, hook: type[Wrapped], own: object, *, disguised: bool = F
 
     Args:
         plain: the user's object.
-        hook: the class whose methods come before those of the user's class.
-        own: what the hook's methods find as `self._tfhvd`.
-        disguised: whether `__class__` gives the user's class, as is allowed to objects that stand
-            for others: Keras writes it into saved models, which so need no tfhvd to be opened.
-            `type()` and `isinstance` see the class itself.
+        hook: the class whose methods override those of the user's class.
+        own: the state of the hook, which its methods find as `self._tfhvd`.
+        disguised: whether `__class__` gives the user's class, as Python allows for proxies. Keras
+            writes this class into saved models, so that they open without tfhvd. `type()` and
+            `isinstance` still see the class with the hook.
 
     Raises:
         ValueError: if the object is wrapped already.
@@ -50,7 +51,7 @@ def wrap(plain: _Plain, hook: type[Wrapped], own: object, *, disguised: bool = F
     cls: Any = type(plain)
     behind: Any = hook
     wrapped: Any = object.__new__(_subclass_of(cls, behind, disguised))
-    # Past the user's __setattr__: Keras' would track the values as state to save.
+    # Without the user's __setattr__: that of Keras would track the values as state to save.
     object.__setattr__(wrapped, "__dict__", vars(plain))
     object.__setattr__(wrapped, "_tfhvd", own)
     return wrapped

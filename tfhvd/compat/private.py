@@ -1,9 +1,8 @@
-"""Private parts of Keras and TensorFlow: the way to them, and what is said where one is missing.
+"""Access to private parts of Keras and TensorFlow, with an error if a part is missing.
 
-What Keras and TensorFlow keep to themselves they may rename in any release. The other modules of
-this package come here for such parts, each with the use that tfhvd has for it, so that a release
-which lacks one is named, with the releases that are known to have it, where the part is needed
-first.
+Keras and TensorFlow may rename private parts in any release. The other modules of this package get
+such parts from here, and name the purpose of each part. If a release lacks a part, its first use
+raises an error, which names the release, the purpose, and the releases that have the part.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from tfhvd.errors import UnavailableError
 if TYPE_CHECKING:
     from tfhvd.compat.types import Optimizer, Session, Variable
 
-# Package -> the releases that tfhvd was tried with, and what pip calls them.
+# Package -> the releases with which tfhvd was tested, and pip's form of them.
 _KNOWN = {
     "keras": ("3.5 to 3.15", "keras>=3.5,<3.16"),
     "tf_keras": ("2.16 to 2.21", "tf-keras>=2.16,<2.22"),
@@ -33,8 +32,8 @@ def missing(package: str, name: str, use: str) -> UnavailableError:
 
     Args:
         package: "keras", "tf_keras" or "tensorflow".
-        name: of the part, as in "Model.make_train_function".
-        use: what tfhvd does with it, as in "keep the ranks in step".
+        name: the name of the part, as in "Model.make_train_function".
+        use: the purpose in tfhvd, as in "keep the ranks in step".
     """
     version = sys.modules[package].__version__
     known, requirement = _KNOWN[package]
@@ -45,7 +44,7 @@ def missing(package: str, name: str, use: str) -> UnavailableError:
 
 
 def owner_of(cls: type, name: str, use: str) -> type:
-    """Returns the class, among those that `cls` inherits from, in which a method is defined.
+    """Returns the class that defines a method of `cls`: `cls` itself or a base class.
 
     Raises:
         UnavailableError: if there is none.
@@ -57,8 +56,8 @@ def owner_of(cls: type, name: str, use: str) -> type:
 
 
 def is_better(checkpoint: Any, value: float) -> bool:
-    """Whether a value of what a ModelCheckpoint monitors is better than the best so far."""
-    if checkpoint.monitor_op is None:  # newer releases of Keras 3 set it with the first value
+    """Returns whether a value is better than the best value of a ModelCheckpoint so far."""
+    if checkpoint.monitor_op is None:  # newer releases of Keras 3 set it at the first value
         attribute(checkpoint, "_set_monitor_op", "know the best of what others have monitored")()
     return checkpoint.best is None or bool(checkpoint.monitor_op(value, checkpoint.best))
 
@@ -66,12 +65,12 @@ def is_better(checkpoint: Any, value: float) -> bool:
 def replace_method(
     owner: type | ModuleType, name: str, make: Callable[[Any], Callable[..., Any]]
 ) -> None:
-    """Puts another function in the place of a method, for good; what is replaced already stays.
+    """Replaces a method permanently, unless it is replaced already.
 
     Args:
         owner: the class, or the module, of Keras.
-        name: the method's, in the class or in one that it inherits from.
-        make: takes the method, and returns what is to be called instead.
+        name: the name of the method, which the class may inherit.
+        make: takes the method, and returns the replacement.
     """
     original = getattr(owner, name)
     if original_of(original) is original:
@@ -79,13 +78,13 @@ def replace_method(
 
 
 def remember_original(replacement: Callable[..., Any], original: Any) -> Callable[..., Any]:
-    """Notes on a function in whose place it is; returns it."""
+    """Notes the original on its replacement; returns the replacement."""
     vars(replacement)[_ORIGINAL] = original
     return replacement
 
 
 def original_of(function: Any) -> Any:
-    """Returns what a function is in the place of, else the function itself."""
+    """Returns the original of a replacement; any other function itself."""
     return getattr(function, _ORIGINAL, function)
 
 
@@ -103,7 +102,7 @@ def attribute(thing: object, name: str, use: str) -> Any:
 
 @functools.cache
 def of_module(module: str, name: str, use: str) -> Any:
-    """Returns what a module that is not public has by that name.
+    """Returns an attribute of a private module.
 
     Raises:
         UnavailableError: if there is no such module, or no such name in it.
@@ -115,42 +114,42 @@ def of_module(module: str, name: str, use: str) -> Any:
 
 
 def trained_by(optimizer: Optimizer) -> list[Variable]:
-    """Lists the variables that an optimizer of Keras 3 was built for."""
+    """Lists the variables for which an optimizer of Keras 3 was built."""
     return attribute(optimizer, "_trainable_variables", "know what it updates")
 
 
 def has_weight_decay(optimizer: Optimizer, variable: Variable) -> bool:
-    """Whether `exclude_from_weight_decay` of an optimizer of Keras 3 has left a variable in."""
+    """Returns whether an optimizer of Keras 3 decays a variable: the user may exclude some."""
     decays = attribute(optimizer, "_use_weight_decay", "know what has no weight decay")
     return bool(decays(variable))
 
 
 def index_of(optimizer: Optimizer, variable: Variable) -> int:
-    """Returns the number of a variable among those that an optimizer of Keras 3 was built for."""
+    """Returns the index of a variable among the variables of an optimizer of Keras 3."""
     return attribute(optimizer, "_get_variable_index", "know which variable it updates")(variable)
 
 
 def iterations_of(optimizer: Optimizer) -> Variable:
-    """Returns how many calls an optimizer of Keras 3 has had, those that only accumulate included.
+    """Returns the counter of calls of an optimizer of Keras 3, also of those that only accumulate.
 
-    Its public `iterations` counts updates.
+    The public `iterations` counts updates.
     """
     return attribute(optimizer, "_iterations", "weigh what it accumulates")
 
 
 def require_hook(optimizer: Optimizer, method: str) -> None:
-    """Makes sure that an optimizer has the method in which its gradients are to be reduced.
+    """Makes sure that an optimizer has the method in which tfhvd reduces its gradients.
 
     Raises:
-        UnavailableError: if its Keras does without.
+        UnavailableError: if this Keras has no such method.
     """
     attribute(optimizer, method, "reduce its gradients")
 
 
 def session_of_tf_keras() -> Session:
-    """Returns tf_keras' session, in which it initializes the variables of its models.
+    """Returns the session in which tf_keras initializes the variables of its models.
 
-    Only tf_keras has one: Keras 3 makes no models in graphs of TensorFlow 1.
+    Keras 3 has no session: it makes no models in graphs of TensorFlow 1.
     """
     module = "tf_keras.api._v1.keras.backend"
     return of_module(module, "get_session", "find the session of its models")()
@@ -161,6 +160,6 @@ _ORIGINAL = "_tfhvd_original"  # an attribute of the functions that replace othe
 
 
 def _package_of(cls: type) -> str:
-    """The package whose class it is, or which it inherits from: a user may have subclassed it."""
+    """Returns the known package of a class or of its base classes: the class may be the user's."""
     roots = (base.__module__.partition(".")[0] for base in cls.__mro__)
     return next((root for root in roots if root in _KNOWN), "keras")

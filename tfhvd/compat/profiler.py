@@ -1,6 +1,6 @@
-"""TensorFlow's profiler: what this process computes, and when it waits for data.
+"""TensorFlow's profiler: when this process computes, and when it waits for data.
 
-Its events have names that no documentation promises; those below are of TensorFlow 2.16 to 2.21.
+The names of its events are undocumented; those below are from TensorFlow 2.16 to 2.21.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import tensorflow as tf
 
 _MARK = "tfhvd/mark"
 _INPUT = ("IteratorGetNextOp::DoCompute", "EagerLocalExecute: IteratorGetNext")
-_DATASETS = "tf_data_"  # so begin the names of threads
+_DATASETS = "tf_data_"  # the beginning of the names of threads
 _OPERATION = re.compile(r"[^:]+:(\w+)")  # a node's name and its type
 _EAGER = re.compile(r"EagerLocalExecute: (\w+)")
 _COMPILED = "ThunkExecutor::Execute"  # a whole step, from 2.18 on with an event for each part
@@ -27,14 +27,14 @@ _WAITING = (_OURS, "Iterator", "__inference", "__forward", "__backward")
 
 @dataclass
 class Events:
-    """What was seen, in seconds of time.monotonic(): each from begin to end.
+    """The recorded events, each from begin to end, in seconds of time.monotonic().
 
     Attributes:
-        input: waiting for the next element of a dataset.
-        computing: operations other than tfhvd's.
-        steps: compiled steps: they compute whatever is not one of `ours`.
-        ours: tfhvd's operations.
-        compiled: whether some of `computing` are whole steps, of which no parts are known.
+        input: the times of waiting for the next element of a dataset.
+        computing: the operations, except those of tfhvd.
+        steps: the compiled steps, which compute except during `ours`.
+        ours: the operations of tfhvd.
+        compiled: whether some of `computing` are whole steps, whose parts are unknown.
     """
 
     input: list[tuple[float, float]] = field(default_factory=list)
@@ -48,7 +48,7 @@ class Profiler:
     """One recording of this process. There is one profiler in a process.
 
     Raises:
-        tf.errors.AlreadyExistsError: if somebody else uses it.
+        tf.errors.AlreadyExistsError: if the profiler is in use.
     """
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ class Profiler:
         tf.profiler.experimental.start(self._folder.name)
 
     def mark(self) -> float:
-        """Notes what time it is, by both clocks; call it now and then. Returns time.monotonic()."""
+        """Notes the time of both clocks; returns time.monotonic(). Call it from time to time."""
         with tf.profiler.experimental.Trace(_MARK):
             now = time.monotonic()
         self._marks.append(now)
@@ -82,7 +82,7 @@ def _read(data: bytes, marks: list[float]) -> Events:
     own = sorted((begin, end) for name, begin, end, _ in found if name == _MARK)
     if not own or not marks:
         return Events()
-    # The event lies around the moment that was noted.
+    # The noted moment is inside the event.
     shift = min(
         (noted - (begin + end) / 2 for noted, (begin, end) in zip(marks, own)),
         key=abs,
@@ -95,7 +95,7 @@ def _read(data: bytes, marks: list[float]) -> Events:
         if name in _INPUT:
             events.input.append(span)
         elif thread.startswith(_DATASETS):
-            continue  # what makes the elements of datasets, beside the steps
+            continue  # operations that make the elements of datasets in the background
         elif name == _COMPILED:
             events.steps.append(span)
         elif name == _COMPILED_AS_ONE:
@@ -111,7 +111,7 @@ def _read(data: bytes, marks: list[float]) -> Events:
 
 
 def _events(space: object) -> Iterator[tuple[str, float, float, str]]:
-    """The name of each event, its begin and end by the profiler's clock, and its thread's name."""
+    """Yields for each event its name, its begin and end by the profiler's clock, and its thread."""
     for plane in space.planes:  # type: ignore[attr-defined]
         if not plane.name.startswith("/host:"):
             continue

@@ -1,4 +1,4 @@
-"""What tfhvd cannot work beside, refused with one line before it goes wrong."""
+"""Checks for surroundings in which tfhvd cannot work; each raises an error with one line."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from tfhvd.errors import TfhvdError
 
 
 def require_tensorflow(thing: object, ranks: int) -> None:
-    """Makes sure that a Keras object computes with TensorFlow, where there are other ranks.
+    """Makes sure that a Keras object computes with TensorFlow, if there are other ranks.
 
     Args:
         thing: a model or an optimizer.
         ranks: the number of ranks.
 
     Raises:
-        TfhvdError: if it is of Keras 3 with another backend.
+        TfhvdError: if the object is of Keras 3 with another backend.
     """
     if ranks == 1 or keras_compat.keras_package(thing) != keras_compat.KERAS_3:
         return
@@ -31,7 +31,7 @@ def require_tensorflow(thing: object, ranks: int) -> None:
 
 
 def require_no_strategy() -> None:
-    """Makes sure that tf.distribute, which would reduce gradients a second time, has no part.
+    """Makes sure that tf.distribute is not in use, which would reduce gradients a second time.
 
     Raises:
         TfhvdError: within the scope of a strategy, or in a function that a strategy runs.

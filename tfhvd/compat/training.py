@@ -1,7 +1,7 @@
-"""What training by Keras tells, and lets be changed, only by means that Keras keeps to itself.
+"""Private parts of training by Keras.
 
-A part of keras.py, under the same rule: every function here names the versions that need it, and
-nothing else depends on them.
+A part of keras.py, under the same rule: every function here names the versions that need it, and no
+other code depends on these versions.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _COUNTERS = "_maybe_load_initial_counters_from_ckpt"  # a method of tf_keras' mo
 def after_updates(package: str, note: _Note) -> None:
     """Makes the optimizers of a Keras call `note(self, gradients, variables)` after an update.
 
-    No Keras tells anybody; hence the wrapped methods, which all its optimizers come to: `apply` of
-    Keras 3, and `apply_gradients` of tf_keras' two kinds. Calling this twice does nothing.
+    No Keras reports updates. So this wraps the methods that all its optimizers call: `apply` of
+    Keras 3, and `apply_gradients` of the two kinds of tf_keras. A second call does nothing.
 
     Args:
         package: "keras" or "tf_keras", imported.
-        note: takes the optimizer and two lists of one length; a gradient may be None.
+        note: takes the optimizer and two lists of equal length; a gradient may be None.
     """
     optimizers = sys.modules[package].optimizers
     kinds = [optimizers.Optimizer]
@@ -79,8 +79,8 @@ def _noting_pairs(note: _Note, original: Callable[..., Any]) -> Callable[..., An
 def surround_loss_scales(around: Callable[[], contextlib.AbstractContextManager[None]]) -> None:
     """Makes the loss scales of tf_keras reduce and apply gradients within `around`.
 
-    They have gradients reduced first, and look for what is not finite after that. Calling this
-    twice does nothing.
+    They first reduce the gradients, and then check whether these are finite. A second call does
+    nothing.
     """
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -97,15 +97,15 @@ def surround_loss_scales(around: Callable[[], contextlib.AbstractContextManager[
 
 
 def where_fit_begins(model: Model, epoch: int, steps: int | None) -> tuple[int, int]:
-    """Returns the epoch, and the step in it, with which a `fit` that has begun goes on.
+    """Returns the epoch, and the step in it, at which a `fit` that has begun will continue.
 
-    BackupAndRestore says so to the model when training begins: in Keras 3 by `_initial_epoch`, in
-    tf_keras (2.16 to 2.21 at least) by what its method for counters then finds.
+    BackupAndRestore tells the model when training begins: in Keras 3 by `_initial_epoch`, in
+    tf_keras (2.16 to 2.21 at least) by the state that the model's method for counters reads.
 
     Args:
-        model: of either Keras.
+        model: a model of either Keras.
         epoch: `fit`'s `initial_epoch`.
-        steps: of an epoch, None if that is unknown.
+        steps: the steps of an epoch; None if unknown.
     """
     if hasattr(model, _COUNTERS):
         epoch, step = getattr(model, _COUNTERS)(steps, epoch)
@@ -114,7 +114,7 @@ def where_fit_begins(model: Model, epoch: int, steps: int | None) -> tuple[int, 
 
 
 def begin_fit_at(model: Model, epoch: int, step: int) -> Callable[[], None]:
-    """Makes a `fit` that has begun go on elsewhere; returns what undoes that after it."""
+    """Makes a `fit` that has begun continue at a step; returns a function to undo this later."""
     if hasattr(model, _COUNTERS):
         vars(model)[_COUNTERS] = lambda *_: (epoch, step)
         return lambda: vars(model).pop(_COUNTERS, None)
@@ -128,23 +128,23 @@ def begin_fit_at(model: Model, epoch: int, step: int) -> Callable[[], None]:
 
 
 class _Epoch(int):
-    """A number that is always true: Keras 3 takes a 0 for none."""
+    """A number that is always true, because Keras 3 treats 0 as a missing number."""
 
     def __bool__(self) -> bool:
         return True
 
 
 def optimizers_of(model: Model) -> list[Optimizer]:
-    """Lists all optimizers of a model: the one that it is compiled with, and others.
+    """Lists all optimizers of a model: the optimizer of `compile`, and others.
 
-    These are its attributes, and what is in lists and dicts among them; and of a model that has a
-    training step of its own, which may use them, also those of the models within it.
+    The others are attributes of the model, also inside lists and dicts. If the user wrote the
+    model's training step, the optimizers of inner models count, too, because the step may use them.
     """
     return found_in(model, keras_compat.is_keras_optimizer)
 
 
 def found_in(model: Model, of_a_kind: Callable[[object], bool]) -> list[Optimizer]:
-    """Lists those of a model's optimizers that are of a kind: see `optimizers_of`."""
+    """Lists the objects of a kind in a model; for the places see `optimizers_of`."""
     own = [getattr(model, "optimizer", None), *vars(model).values()]
     if keras_compat.has_own_train_step(model):
         kind = keras_compat.keras_of(model).Model
@@ -154,7 +154,7 @@ def found_in(model: Model, of_a_kind: Callable[[object], bool]) -> list[Optimize
 
 
 def _flat(things: Iterable[object], depth: int = 3) -> Iterator[object]:
-    """Yields what is in containers."""
+    """Yields the objects in containers."""
     for thing in things:
         if isinstance(thing, (list, tuple)) and depth:
             yield from _flat(thing, depth - 1)
@@ -165,10 +165,10 @@ def _flat(things: Iterable[object], depth: int = 3) -> Iterator[object]:
 
 
 def seeds_of(model: Model) -> list[Variable]:
-    """Lists the variables that layers of a model draw random numbers by, as far as there are.
+    """Lists the variables with the state of the random numbers of a model's layers.
 
-    Keras 3 has them among the model's variables. tf_keras (2.16 to 2.21 at least) has a generator
-    in each such layer, if `enable_tf_random_generator` was called; else nobody can have its state.
+    In Keras 3 they are variables of the model. In tf_keras (2.16 to 2.21 at least) each such layer
+    has a generator if `enable_tf_random_generator` was called; otherwise the state is inaccessible.
     """
     if keras_compat.keras_package(model) == keras_compat.KERAS_3:
         weights = {key_of(weight) for weight in model.weights}
@@ -179,9 +179,9 @@ def seeds_of(model: Model) -> list[Variable]:
 
 
 def positions_built_for(optimizer: Optimizer, variables: list[Variable]) -> list[int] | None:
-    """Lists which of some variables an optimizer has its own variables for; None before `build`.
+    """Lists the positions of the variables for which an optimizer is built; None before `build`.
 
-    tf_keras' legacy optimizers do not know when they are built: all, always.
+    tf_keras' legacy optimizers do not know whether they are built: the result is all positions.
     """
     if hasattr(optimizer, "_create_all_weights"):
         return list(range(len(variables)))
@@ -198,7 +198,7 @@ def positions_built_for(optimizer: Optimizer, variables: list[Variable]) -> list
 
 
 def _positions_in_tf_keras(optimizer: Optimizer, variables: Iterable[Variable]) -> list[int | None]:
-    """Gives the place of each variable among those that an optimizer updates."""
+    """Returns the index of each variable among those that an optimizer updates."""
     known = private.attribute(optimizer, "_index_dict", "know what it was built for")
     key = private.attribute(optimizer, "_var_key", "know what it was built for")
     return [known.get(key(variable)) for variable in variables]
@@ -207,15 +207,15 @@ def _positions_in_tf_keras(optimizer: Optimizer, variables: Iterable[Variable]) 
 def slots_of(
     optimizer: Optimizer, variables: Iterable[Variable], among: Iterable[Variable]
 ) -> list[Variable]:
-    """Lists the variables that an optimizer keeps for some of a model's variables.
+    """Lists the slots of some variables: the variables that an optimizer keeps for them.
 
-    Both Keras keep them in lists, in the order of the variables that the optimizer updates: those
-    of a variable are at its place. Legacy optimizers tell. Only what is in no such list, in an
-    optimizer of the user's own, goes by names.
+    Both Keras keep slots in lists, in the order of the variables that the optimizer updates. So the
+    slots of a variable have its index. Legacy optimizers have a method for this. An optimizer that
+    the user wrote may have slots outside of such lists; these are found by name.
 
     Args:
-        optimizer: of either Keras.
-        variables: those whose slots are asked for.
+        optimizer: an optimizer of either Keras.
+        variables: the variables whose slots to find.
         among: all trainable variables of the model.
     """
     variables = list(variables)
@@ -237,7 +237,7 @@ def slots_of(
         places = [place for place in found if place is not None]
         count = len(private.attribute(optimizer, "_index_dict", use))
     else:
-        return []  # it is not built
+        return []  # the optimizer is not built
     kept = {key_of(v): v for v in keras_compat.optimizer_variables(optimizer)}
     lists = _lists_of(optimizer, count)
     at_places = {key_of(held[place]) for held in lists for place in places}
@@ -247,9 +247,9 @@ def slots_of(
 
 
 def not_shared_by(optimizer: Optimizer) -> list[Variable]:
-    """Lists the variables of an optimizer that are no part of the ranks' common state.
+    """Lists the variables of an optimizer that need not be equal on all ranks.
 
-    Its learning rate, which callbacks set, and gradients that Keras 3 is still accumulating.
+    These are the learning rate, which callbacks set, and the gradients that Keras 3 accumulates.
     """
     inner = getattr(optimizer, "inner_optimizer", optimizer)
     found = [getattr(inner, "_learning_rate", None)]
@@ -258,8 +258,8 @@ def not_shared_by(optimizer: Optimizer) -> list[Variable]:
 
 
 def _lists_of(optimizer: Optimizer, count: int) -> list[Sequence[Any]]:
-    """Returns what an optimizer holds that has one thing for each variable it updates."""
-    counter = key_of(optimizer.iterations)  # in the list of all that it keeps
+    """Returns the lists of an optimizer with one element for each variable that it updates."""
+    counter = key_of(optimizer.iterations)  # is in the list of all its variables
     return [
         held
         for held in vars(optimizer).values()
@@ -272,9 +272,9 @@ def _lists_of(optimizer: Optimizer, count: int) -> list[Sequence[Any]]:
 def _named_after(
     variables: Iterable[Variable], among: Iterable[Variable], slots: Iterable[Variable]
 ) -> list[Variable]:
-    """Lists the slots that are named after some variables, and not after another one's longer name.
+    """Lists the slots with the names of some variables, unless the longer name of another matches.
 
-    Both Keras name them after the model's, Keras 3 with "_" for "/".
+    Both Keras name slots after the variables of the model; Keras 3 replaces "/" with "_".
     """
 
     def plain(variable: Variable) -> str:

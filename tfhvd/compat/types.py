@@ -1,6 +1,6 @@
-"""What objects of TensorFlow, of the two Keras and of mpi4py are called in annotations.
+"""Names for annotations of objects of TensorFlow, of the two Keras and of mpi4py.
 
-For readers and type checkers: nothing imports this file when a program runs.
+They are for readers and type checkers: no module imports this file when a program runs.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import tensorflow as tf
 import tf_keras
 from mpi4py import MPI
 
-# What a user may pass where a tensor is needed.
+# The values that a user may pass as a tensor.
 TensorLike = Union[
     tf.Tensor, tf.Variable, np.ndarray, bool, int, float, complex, Sequence[Any], np.generic
 ]
@@ -34,13 +34,13 @@ Optimizer = Union[
 Callback = Union[keras.callbacks.Callback, tf_keras.callbacks.Callback]
 CallbackList = Union[keras.callbacks.CallbackList, tf_keras.callbacks.CallbackList]
 Callbacks = Union[CallbackList, Callback, Sequence[Callback], None]
-# Of packages that give no types: a name says what it is.
+# Names for objects of packages without types.
 Nested = Any  # tensors, variables and None, in lists, tuples and dicts as tf.nest takes them
-ArrayStore = Any  # where Keras 3 keeps a layer's arrays in a file: its own store, or h5py's group
+ArrayStore = Any  # holds a layer's arrays in a file of Keras 3: its store, or a group of h5py
 
-Logs = Optional[dict[str, Union[float, tf.Tensor]]]  # what `fit` tells callbacks
+Logs = Optional[dict[str, Union[float, tf.Tensor]]]  # the logs that `fit` passes to callbacks
 
-# What is called with a method of a model, in the place of that.
+# A function that is called with a method of a model, and runs instead of it.
 Instead = Callable[[Callable[[], Any]], Any]
 
 Session = tf.compat.v1.Session

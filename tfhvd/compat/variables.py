@@ -1,4 +1,4 @@
-"""Variables, whichever package made them: what they are called, and the tf.Variable in them."""
+"""Variables of any package: their names, and the tf.Variable inside them."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ if TYPE_CHECKING:
 
 
 def tf_variable(variable: Variable | tf.Tensor) -> tf.Variable | tf.Tensor:
-    """Gives the tf.Variable inside a Keras 3 variable; anything else as it is."""
+    """Returns the tf.Variable inside a Keras 3 variable; any other object itself."""
     value = getattr(variable, "value", None)
     return variable if value is None or callable(value) else value
 
 
 def key_of(variable: Variable) -> int:
-    """Identifies a variable while it lives; the same for a Keras 3 variable and its tf.Variable."""
+    """Identifies a live variable; a Keras 3 variable and its tf.Variable have the same key."""
     return id(tf_variable(variable))
 
 
 def variable_name(variable: Variable | tf.Tensor) -> str | None:
-    """Gives a variable's path (Keras 3) or name without ":0"; None for what has no name."""
+    """Returns a variable's path (Keras 3) or name without ":0"; None if it has no name."""
     try:
         name = getattr(variable, "path", None) or variable.name
-    except (AttributeError, ValueError):  # Tensor.name means nothing in eager mode, and raises.
+    except (AttributeError, ValueError):  # Tensor.name raises in eager mode
         return None
     return name.partition(":")[0] if isinstance(name, str) else None
 
@@ -35,11 +35,11 @@ def variable_name(variable: Variable | tf.Tensor) -> str | None:
 def state_variable(
     initial: TensorLike | Callable[[], tf.Tensor], dtype: tf.DType, name: str
 ) -> tf.Variable:
-    """Makes a variable for tfhvd's own state, whatever is being traced.
+    """Makes a variable for tfhvd's state, also while a function is traced.
 
-    A tf.function lets variables be made on its first call only, also in `tf.init_scope`, because it
-    asks for them by a hook of the thread; hence another thread. In a graph with a session the
-    variable is the graph's, for its user to initialize.
+    A tf.function allows new variables only in its first call, also in `tf.init_scope`. It notices
+    them by a hook of the thread, so this function makes the variable in another thread. In a graph
+    with a session the variable belongs to the graph, and the graph's user initializes it.
     """
     import tensorflow as tf
 

@@ -1,7 +1,7 @@
-"""What `tf.vectorized_map` and `jacobian` make of operations: one call for a stack of inputs.
+"""Rules with which `tf.vectorized_map` and `jacobian` replace many calls of an operation by one.
 
 They call the rule of each kind of operation in the function once, with the inputs of all calls. The
-list of rules is public nowhere (TensorFlow 2.16 to 2.21).
+list of rules is not public (TensorFlow 2.16 to 2.21).
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ import tensorflow as tf
 from tfhvd.compat import private
 from tfhvd.errors import UnavailableError
 
-# From the operation, as it is in the function, and its inputs to its outputs, all of them with one
-# more dimension, the first: the calls.
+# Maps the operation in the function, and its inputs, to its outputs. The first dimension of inputs
+# and outputs is an additional one: the calls.
 Rule = Callable[[tf.Operation, Sequence[tf.Tensor]], Sequence[tf.Tensor]]
 
 
 def add_rule(kind: str, rule: Rule) -> None:
-    """Tells how to run all calls of an operation as one; where TensorFlow has no list, nothing.
+    """Adds the rule for a kind of operation; does nothing if TensorFlow has no list of rules.
 
     Args:
-        kind: of the operation.
-        rule: is called where an input differs between the calls. Where none does, the operation
-            runs once for all of them.
+        kind: the kind of operation.
+        rule: the rule. If no input differs between the calls, the rule gets inputs for one call,
+            and its outputs are for all calls.
     """
     where = "tensorflow.python.ops.parallel_for.pfor"
     purpose = "run collectives for all rows of a stack"
