@@ -1,6 +1,6 @@
-"""Checkpoints: the state of a training in a folder, whole or not there, whatever ends the job.
+"""Checkpoints: the state of a training in a folder, complete or absent, whatever ends the job.
 
-`store.py` is where to begin: what is on the disk. `manager.py` is what a program uses.
+Begin with `store.py`, which describes the files on the disk. Programs use `manager.py`.
 
 Example:
     >>> manager = hvd.checkpoint.Manager("run", keep=3)
@@ -17,7 +17,7 @@ from tfhvd.checkpoint.errors import CheckpointError
 
 if TYPE_CHECKING:
     from tfhvd.checkpoint.manager import Manager
-else:  # `tfhvd checkpoint` reads folders without TensorFlow.
+else:  # `tfhvd checkpoint` reads folders without TensorFlow
 
     def __getattr__(name: str) -> Any:
         if name != "Manager":

@@ -1,4 +1,4 @@
-"""What a program lets be saved: models, optimizers, variables, batches, and values of its own."""
+"""State: the objects that a program saves, such as models, optimizers, variables and batches."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class Named:
     """A variable of the state.
 
     Attributes:
-        name: unique in the state.
-        variable: of either Keras or TensorFlow.
-        equal: whether it must be equal on all ranks; others may be.
-        local: whether it is each rank's own, and need not have one shape.
-        seed: whether random numbers are drawn by it.
+        name: its name, unique in the state.
+        variable: the variable, of either Keras or TensorFlow.
+        equal: whether it must be equal on all ranks; other variables may be equal.
+        local: whether it is different on each rank, and may have different shapes.
+        seed: whether it is the state of random numbers.
     """
 
     name: str
@@ -44,15 +44,15 @@ class State:
     """The objects of a program, as tensors with names and values with names.
 
     Args:
-        objects: by the names that the program gives them.
-        local: variables that are each rank's own.
+        objects: the objects by the names that the program gives them.
+        local: the variables that are different on each rank.
 
     Attributes:
-        variables: all that there are, in the same order on every rank.
+        variables: all variables of the objects, in the same order on every rank.
 
     Raises:
-        TypeError: for an object of another kind.
-        ValueError: for a model that has no variables yet.
+        TypeError: if an object is of a kind that cannot be saved.
+        ValueError: if a model has no variables yet.
     """
 
     def __init__(self, objects: Mapping[str, Any], local: Iterable[Variable] = ()) -> None:
@@ -65,12 +65,12 @@ class State:
         self.variables = _unique(found)
 
     def name_as(self, names: Iterable[str]) -> None:
-        """Gives variables the names that they have on another rank, if numbers alone differ.
+        """Gives variables their names from another rank, if the names differ only in numbers.
 
-        Keras has other numbers on a rank that has made more layers.
+        Keras numbers layers, so a rank that has made more layers has other names.
 
         Args:
-            names: of that rank's variables.
+            names: the names of the other rank's variables.
         """
         there = same_names([named.name for named in self.variables], names)
         self.variables = _unique(
@@ -79,10 +79,10 @@ class State:
         )
 
     def values(self) -> dict[str, Any]:
-        """Returns what is no tensor, as JSON has it.
+        """Returns the values that are not tensors, in the types of JSON.
 
         Raises:
-            TypeError: for values of other types, with the name of the object.
+            TypeError: if a value is of another type; with the name of the object.
         """
         found = {}
         for name, thing in self._objects.items():
@@ -94,26 +94,26 @@ class State:
         return found
 
     def without(self, values: Mapping[str, Any]) -> list[str]:
-        """Lists the objects that there are no values for.
+        """Lists the objects without a value in `values`.
 
         Args:
-            values: what `values` has returned.
+            values: an earlier result of `values`.
         """
         having = [name for name, thing in self._objects.items() if _has_value(thing)]
         return [name for name in having if name not in values]
 
     def take_values(self, values: Mapping[str, Any]) -> None:
-        """Gives the objects their values back, as far as there are.
+        """Restores the values of objects, except of those without a value.
 
         Args:
-            values: what `values` has returned.
+            values: an earlier result of `values`.
         """
         for name, thing in self._objects.items():
             if _has_value(thing) and name in values:
                 _give_back(thing, plain.decoded(values[name]))
 
     def after_variables(self) -> None:
-        """Lets models know that their variables have other values."""
+        """Tells models that their variables have new values."""
         for thing in self._objects.values():
             if _is_model(thing):
                 adapted.take_values_of_variables(thing)
@@ -162,7 +162,7 @@ class State:
     def _named(
         self, owner: str, variables: Iterable[Variable], equal: bool, seed: bool = False
     ) -> list[Named]:
-        """Names those that no other object has brought."""
+        """Names the variables that are in no earlier object."""
         found = []
         for variable in variables:
             if key_of(variable) not in self._keys:
@@ -171,7 +171,7 @@ class State:
                 if tf.as_dtype(variable.dtype) in (tf.string, tf.variant, tf.resource):
                     raise TypeError(f"Checkpoint: '{name}' holds {variable.dtype}, no numbers.")
                 local = key_of(variable) in self._local
-                apart = getattr(variable, "overwrite_with_gradient", False)  # scales of float8
+                apart = getattr(variable, "overwrite_with_gradient", False)  # a scale of float8
                 is_equal = equal and not (local or apart)
                 found.append(Named(name, variable, is_equal, local, seed))
         return found

@@ -1,4 +1,4 @@
-"""What is wrong with a checkpoint, or with the folder of checkpoints."""
+"""The errors of checkpoints, and of their folder."""
 
 from __future__ import annotations
 
@@ -10,4 +10,4 @@ class CheckpointError(TfhvdError):
 
 
 class DamagedError(CheckpointError):
-    """A checkpoint is not as it was written."""
+    """The files of a checkpoint have changed since they were written."""

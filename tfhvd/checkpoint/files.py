@@ -1,4 +1,4 @@
-"""What is done to a disk, one method an act: tests put a fault in the place of one."""
+"""Files: one method for each act on a disk, so that tests can replace each one by a fault."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 
 class Files:
-    """Writes files so that they are on the disk when a method returns.
+    """Writes files; they are on the disk when a method returns.
 
-    Every method raises OSError.
+    Every method raises OSError if it fails.
     """
 
     def make_folder(self, path: Path) -> None:
-        """Makes a folder, and those above it; nothing if it is there."""
+        """Makes a folder, and the folders above it, if they do not exist."""
         path.mkdir(parents=True, exist_ok=True)
 
     def write(self, path: Path, content: bytes) -> None:
@@ -35,42 +35,42 @@ class Files:
         self.sync(path)
 
     def write_tensors(self, path: Path, tensors: Mapping[str, np.ndarray]) -> None:
-        """Writes a file of safetensors."""
+        """Writes a safetensors file."""
         numpy = require_safetensors()
         try:
             numpy.save_file(dict(tensors), str(path))
-        except Exception as error:  # the library has an exception of its own for every cause
+        except Exception as error:  # the library has many exceptions
             raise OSError(f"{path}: {error}") from error
         self.sync(path)
 
     def sync(self, path: Path) -> None:
-        """Waits until the disk has a file, or knows which files a folder has."""
+        """Waits until a file, or the list of files in a folder, is on the disk."""
         atomic_file.sync(path)
 
     def rename(self, source: Path, target: Path) -> None:
-        """Gives a file or a folder another name in the same folder, at once."""
+        """Renames a file or a folder within the same folder, atomically."""
         source.rename(target)
         self.sync(target.parent)
 
     def remove(self, path: Path) -> None:
-        """Removes a folder with all that is in it."""
+        """Removes a folder with its contents."""
         shutil.rmtree(path)
 
 
 def require_safetensors() -> ModuleType:
-    """Returns the module that writes safetensors of NumPy's arrays.
+    """Returns the module that writes NumPy's arrays as safetensors.
 
     Raises:
-        CheckpointError: without the package.
+        CheckpointError: if the package is not installed.
     """
     return _require("safetensors.numpy", "safetensors")
 
 
 def checksum(content: bytes | memoryview | np.ndarray, before: int = 0) -> int:
-    """Returns the CRC32C of some bytes, behind others with the checksum `before`.
+    """Returns the CRC32C of `content`, as a continuation of bytes with the checksum `before`.
 
     Raises:
-        CheckpointError: without the package that computes it.
+        CheckpointError: if the package that computes it is not installed.
     """
     return int(_require("google_crc32c", "google-crc32c").extend(before, content))
 

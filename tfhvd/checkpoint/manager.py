@@ -38,38 +38,39 @@ _IDLE, _BUSY, _FAILED = 0, 1, 2
 class Manager:
     """Checkpoints of a training in a folder that all ranks share.
 
-    A checkpoint is there whole or not at all, whatever ends the job. Every rank makes a manager
+    A checkpoint is either complete or absent, whatever ends the job. Every rank makes a manager
     with the same arguments, and calls its methods at the same steps.
 
-    Objects that can be saved are models and optimizers of either Keras, variables and lists of
-    them, `hvd.data.Batches` (their position), `tf.random.Generator`, dicts of plain values, and
-    whatever has `get_state()`, which returns plain values, and `set_state(value)`. Plain values are
-    numbers, texts, None, arrays of NumPy, and lists, tuples and dicts of them. Of a model it saves
-    weights, optimizers with their counters, averages of weights and loss scale, and the seeds of
-    its layers.
+    These objects can be saved: models and optimizers of either Keras, variables and lists of them,
+    `hvd.data.Batches` (their position), `tf.random.Generator`, dicts of plain values, and objects
+    with two methods, `get_state()`, which returns plain values, and `set_state(value)`. Plain
+    values are numbers, texts, None, arrays of NumPy, and lists, tuples and dicts of them. For a
+    model the manager saves its weights, its optimizers with their counters, averages of weights and
+    loss scale, and the seeds of its layers.
 
-    What all ranks have is written once, a share by each rank, after the ranks have compared it. The
-    rest is written by each rank for itself. Another number of ranks can restore it: rank r then
-    takes what was of rank r modulo the number of those that saved, except for seeds: those of
-    further ranks stay as they are.
+    The ranks compare their tensors, and write those that are equal on all ranks once, a share by
+    each rank. Each rank also writes its other tensors. Another number of ranks can restore the
+    checkpoint. Rank r then restores the tensors of rank r modulo the number of ranks that saved.
+    Seeds are an exception: ranks with higher numbers than those that saved keep their seeds.
 
-    Needs the packages safetensors and google-crc32c: `pip install tfhvd[checkpoint]`.
+    The manager needs the packages safetensors and google-crc32c: `pip install tfhvd[checkpoint]`.
 
     Args:
-        path: of the folder, on a file system that all ranks share.
-        keep: how many checkpoints are left, the last ones; None for all.
+        path: the folder, on a file system that all ranks share.
+        keep: how many checkpoints to keep, the last ones; None for all.
         process_set: the ranks that train together.
 
     Attributes:
-        committed: the step of the last checkpoint that is known to be whole; None without one.
-        skipped: how many were due while another one was being written.
-        failed: how many could not be written.
+        committed: the step of the last checkpoint that is known to be complete; None without one.
+        skipped: the number of checkpoints that were due while another one was being written.
+        failed: the number of checkpoints that could not be written.
 
     Raises:
         NotInitializedError: before `init`.
-        ValueError: for a `keep` below 1.
-        CheckpointError: on every rank, if the path is a file or holds something else, cannot be
-            written, is written by another job, or is not shared; without the packages.
+        ValueError: if `keep` is below 1.
+        CheckpointError: on every rank, if the packages are missing; or if the path is a file, or
+            the folder has other files and no checkpoint, cannot be written, is written by another
+            job, or is not shared.
 
     Example:
         >>> manager = hvd.checkpoint.Manager("run", keep=3)
@@ -87,7 +88,7 @@ class Manager:
         keep: int | None = 3,
         process_set: ProcessSet = global_process_set,
     ) -> None:
-        checked_id(process_set)  # raises where this rank is not in it
+        checked_id(process_set)  # raises if this rank is not in the process set
         if keep is not None and keep < 1:
             raise ValueError(f"Received: keep={keep}. Expected: 1 or above, or None for all.")
         self.committed: int | None = None
@@ -96,7 +97,7 @@ class Manager:
         self._keep = keep
         self._ranks = process_set
         self._writer: Writer | None = None
-        self._step = 0  # of what the writer writes
+        self._step = 0  # of the checkpoint that the writer writes
         self._lock: int | None = None
         self._nonce = ""
         self._attempts = 0
@@ -113,25 +114,25 @@ class Manager:
         local: Iterable[Variable] = (),
         wait: bool = True,
     ) -> bool:
-        """Saves a checkpoint; all ranks do so after the same step.
+        """Saves a checkpoint; all ranks call it after the same step.
 
         Args:
-            step: the number of the checkpoint, 0 or above. One of the same number is replaced.
-            objects: what is saved, by names of your own.
-            local: variables among them that are each rank's own.
-            wait: whether it returns only when the checkpoint is whole. Otherwise it is written
-                beside the training, and `wait` says how that has ended.
+            step: the number of the checkpoint, 0 or above. It replaces one with the same number.
+            objects: the objects to save, by names that you choose.
+            local: the variables among them that are different on each rank.
+            wait: whether `save` returns only when the checkpoint is complete. Otherwise a thread
+                writes it during the training, and the method `wait` reports the result.
 
         Returns:
-            Whether it is saved, or with wait=False being saved: the same on every rank. While
-            another one is being written, or a rank has joined, none is.
+            Whether the checkpoint is saved, or with wait=False being saved; the same on every rank.
+            False while another checkpoint is being written, and when a rank has called `hvd.join`.
 
         Raises:
-            NotSynchronizedError: on every rank, if what is to be equal differs between ranks; with
-                the names of the variables. Nothing is written.
-            CheckpointError: on every rank, with wait=True, if it cannot be written.
-            TypeError: for an object of another kind.
-            ValueError: for a model without variables, and for steps that differ between ranks.
+            NotSynchronizedError: on every rank, if variables that must be equal differ between
+                ranks; with the names of the variables. Nothing is written.
+            CheckpointError: on every rank, with wait=True, if the checkpoint cannot be written.
+            TypeError: if an object is of a kind that cannot be saved.
+            ValueError: if a model has no variables, or the steps of ranks differ.
         """
         if not self._may_begin(step):
             return False
@@ -164,10 +165,10 @@ class Manager:
         """Waits for the checkpoint that is being written; all ranks call it.
 
         Returns:
-            Whether all that was begun is whole: True if nothing was.
+            True: each checkpoint that was begun is complete, if any.
 
         Raises:
-            CheckpointError: on every rank, if it could not be written; with the cause.
+            CheckpointError: on every rank, if the checkpoint could not be written; with the cause.
         """
         writer = self._writer
         if writer is not None:
@@ -181,29 +182,30 @@ class Manager:
 
     @property
     def busy(self) -> bool:
-        """Whether this rank is still writing one."""
+        """Whether this rank is writing a checkpoint."""
         return self._writer is not None and self._writer.busy
 
     def restore(
         self, objects: Mapping[str, Any], *, local: Iterable[Variable] = (), strict: bool = True
     ) -> int | None:
-        """Gives objects the state of the newest checkpoint that is whole; all ranks call it.
+        """Restores objects from the newest complete checkpoint; all ranks call it.
 
-        Damaged checkpoints are named in a warning, and left.
+        A warning names damaged checkpoints, which stay in the folder.
 
         Args:
-            objects: as they were saved.
-            local: as it was saved.
-            strict: whether every tensor must be there, in the same shape and type, and no other.
+            objects: the objects, by the same names as in `save`.
+            local: the local variables, as in `save`.
+            strict: whether the checkpoint must have every tensor of the objects, with the same
+                shape and type, and no other tensors.
 
         Returns:
-            The step of the checkpoint: the same on every rank. None if there is none.
+            The step of the checkpoint, the same on every rank; None without a checkpoint.
 
         Raises:
             CheckpointError: if the checkpoint has other tensors than the objects, with their names;
-                if ranks see different checkpoints; for one of a later version.
-            TypeError: for an object of another kind.
-            ValueError: for a model without variables.
+                if ranks see different checkpoints; if the checkpoint is of a later version.
+            TypeError: if an object is of a kind that cannot be saved.
+            ValueError: if a model has no variables.
         """
         state = State(objects, local)
         found = self._agreed()
@@ -215,10 +217,10 @@ class Manager:
         return found.manifest.step
 
     def close(self) -> None:
-        """Waits for what is being written, and lets other jobs write to the folder.
+        """Waits for a checkpoint that is being written; other jobs may then write to the folder.
 
         Raises:
-            CheckpointError: on every rank, if it could not be written.
+            CheckpointError: on every rank, if the checkpoint could not be written.
         """
         try:
             self.wait()
@@ -240,11 +242,11 @@ class Manager:
             self._mark().mkdir()
 
     def _mark(self) -> Path:
-        """Returns the name of a folder that is there for a moment, for the ranks to see it."""
+        """Returns a folder that exists for a moment, to check that all ranks see it."""
         return self._store.saving(0, self._nonce[:8])
 
     def _look(self) -> None:
-        """Looks if this rank sees the folder that the first rank has made."""
+        """Checks that this rank sees the folder that the first rank has made."""
         self._nonce = self._of_first(self._nonce, "nonce")
         seen = self._mark().is_dir()
         allgather(tf.constant([seen]), name="checkpoint/seen", process_set=self._ranks)
@@ -288,13 +290,13 @@ class Manager:
         return True
 
     def _note_end(self) -> None:
-        """Forgets a writer that has ended; on the ranks alike."""
+        """Drops a writer that has ended; all ranks call it."""
         writer, self._writer = self._writer, None
         if writer is not None and writer.error is None:
             self.committed = self._step
 
     def _say_failed(self) -> str:
-        """Says why a checkpoint could not be written, once; returns it, the same on every rank."""
+        """Counts a failed checkpoint; returns the reason, the same text on every rank."""
         writer, self._writer = self._writer, None
         error = None if writer is None else writer.error
         own = None if error is None else f"{type(error).__name__}: {error}"
@@ -322,7 +324,7 @@ class Manager:
         raise CheckpointError(self._say_failed())
 
     def _divided(self, variables: list[Named], step: int) -> tuple[list[Named], list[Named]]:
-        """Returns what all ranks have, and what is this rank's own."""
+        """Returns the variables that are equal on all ranks, and the other ones."""
         if self._ranks.size() == 1:
             return variables, []
         compared = [named for named in variables if not named.local]
@@ -340,7 +342,7 @@ class Manager:
         return shared, [n for n in variables if key_of(n.variable) not in keys]
 
     def _agreed(self) -> Found | None:
-        """Finds the newest checkpoint that every rank can read whole."""
+        """Finds the newest checkpoint that every rank can read completely."""
         below: int | None = None
         while True:
             look = functools.partial(find, self._store, self._ranks.rank(), below, _say)
@@ -360,7 +362,7 @@ class Manager:
             below = least + 1
 
     def _everywhere(self, act: Callable[[], Any]) -> Any:
-        """Does something on all ranks; raises on all of them if it fails on one."""
+        """Calls a function on all ranks; raises on all of them if it fails on one."""
         result, error = None, None
         try:
             result = act()
@@ -384,7 +386,7 @@ def _bytes_of(variable: Variable) -> int:
 
 
 def _held(variables: Iterable[Named]) -> dict[str, Callable[[], np.ndarray]]:
-    """Holds the values as they are now: TensorFlow then gives a variable another place."""
+    """Keeps the present values: an update of the variable then writes to new memory."""
     return {named.name: value_of(named.variable).numpy for named in variables}
 
 

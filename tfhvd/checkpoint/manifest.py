@@ -1,4 +1,4 @@
-"""The manifest of a checkpoint: what is in it, and in which files; written last.
+"""The manifest of a checkpoint: its tensors and values, and their files. It is written last.
 
 docs/reference/checkpoint-format.md describes it byte by byte.
 """
@@ -16,7 +16,7 @@ from tfhvd.checkpoint.files import checksum
 NAME = "manifest.json"
 FORMAT = "tfhvd checkpoint"
 VERSION = 1
-_LINE = '"crc32c": "{:08x}",'  # the second line, of all other ones
+_LINE = '"crc32c": "{:08x}",'  # the second line: the checksum of all other lines
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,14 +24,14 @@ class Entry:
     """A tensor.
 
     Attributes:
-        name: unique among those of its rank, and among those that all ranks have.
-        dtype: as NumPy calls it.
+        name: its name, unique among the tensors of its rank and those that all ranks share.
+        dtype: NumPy's name of its type.
         shape: its dimensions.
-        file: in which it is, without the folder.
-        offset: in bytes, from the begin of the file.
-        nbytes: how many there are.
-        crc32c: of these bytes.
-        rank: whose own it is; None for what all ranks have.
+        file: the name of its file, without the folder.
+        offset: the position of its first byte in the file.
+        nbytes: the number of its bytes.
+        crc32c: the checksum of these bytes.
+        rank: the rank that it belongs to; None for a tensor that all ranks share.
     """
 
     name: str
@@ -49,9 +49,9 @@ class DataFile:
     """A file of tensors.
 
     Attributes:
-        size: in bytes.
-        header: how many bytes there are before the first tensor's.
-        crc32c: of these.
+        size: the size of the file in bytes.
+        header: the number of bytes before the first tensor.
+        crc32c: the checksum of these bytes.
     """
 
     size: int
@@ -61,12 +61,12 @@ class DataFile:
 
 @dataclasses.dataclass(frozen=True)
 class RankPart:
-    """What one rank has written.
+    """The part of a checkpoint that one rank has written.
 
     Attributes:
         entries: its tensors.
-        files: by their names.
-        values: what is no tensor, as `plain.encoded` makes it.
+        files: its files by their names.
+        values: the values that are not tensors, encoded by `plain.encoded`.
     """
 
     entries: list[Entry]
@@ -79,13 +79,13 @@ class Manifest:
     """A checkpoint.
 
     Attributes:
-        step: which step was the last one.
-        ranks: how many have written it.
-        time: when, in seconds since 1970.
-        versions: of the packages that have written it, by their names.
+        step: the last step of the training before it.
+        ranks: the number of ranks that have written it.
+        time: the time of writing, in seconds since 1970.
+        versions: the versions of the packages that have written it, by their names.
         entries: the tensors of all ranks.
-        files: by their names.
-        values: of each rank.
+        files: the files by their names.
+        values: the values of each rank.
     """
 
     step: int
@@ -98,7 +98,7 @@ class Manifest:
 
     @property
     def nbytes(self) -> int:
-        """How large its files are together."""
+        """The total size of its files in bytes."""
         return sum(file.size for file in self.files.values())
 
 
@@ -108,13 +108,13 @@ def part_to_bytes(part: RankPart) -> bytes:
 
 
 def part_from_bytes(content: bytes) -> RankPart:
-    """Reads what `part_to_bytes` has returned."""
+    """Reads the text from `part_to_bytes`."""
     found = json.loads(content)
     return RankPart(_entries(found["entries"]), _files(found["files"]), found["values"])
 
 
 def to_bytes(manifest: Manifest) -> bytes:
-    """Returns the text of a manifest: JSON, with a checksum of all other lines in the second."""
+    """Returns a manifest as JSON; the second line is a checksum of all other lines."""
     head = {"format": FORMAT, "version": VERSION}
     text = json.dumps({**head, **dataclasses.asdict(manifest)}, indent=1)
     first, _, rest = text.partition("\n")
@@ -126,11 +126,11 @@ def from_bytes(content: bytes, path: Path) -> Manifest:
 
     Args:
         content: the text.
-        path: of its file, for messages.
+        path: the path of its file, for messages.
 
     Raises:
-        DamagedError: if it is not what was written.
-        CheckpointError: for one of a later version.
+        DamagedError: if the text has changed since it was written.
+        CheckpointError: if the manifest is of a later version.
     """
     try:
         first, second, rest = content.decode().split("\n", 2)

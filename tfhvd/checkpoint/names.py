@@ -1,4 +1,4 @@
-"""Names that Keras has numbered: a process that has made more layers before has other numbers."""
+"""Names with Keras' numbers, which are different in a process that has made more layers before."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _NUMBER = re.compile(r"_(\d+)(?=_|$)")
 
 
 def same_names(wanted: Iterable[str], saved: Iterable[str]) -> dict[str, str]:
-    """Returns what each wanted name is called among the saved ones, if numbers alone differ.
+    """Returns the saved name for each wanted name, if the two differ only in numbers.
 
     Example:
         >>> same_names(["dense_2/kernel", "dense_3/kernel"], ["dense/kernel", "dense_1/kernel"])
@@ -21,7 +21,7 @@ def same_names(wanted: Iterable[str], saved: Iterable[str]) -> dict[str, str]:
 
 
 def _places(names: Iterable[str]) -> dict[str, tuple[tuple[str, int], ...]]:
-    """Returns names with each number as its place among those that stand in the same words."""
+    """Returns by name its words, with each number as its position among equal words."""
     split = {name: [_parted(word) for word in name.split("/")] for name in names}
     numbers: dict[str, set[tuple[int, ...]]] = collections.defaultdict(set)
     for words in split.values():

@@ -1,4 +1,4 @@
-"""Values that are no tensors: what JSON has, tuples, and small arrays."""
+"""Values that are not tensors: the types of JSON, tuples, and small arrays."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _TUPLE, _ARRAY = "__tuple__", "__array__"
 
 
 def encoded(value: Any) -> Any:
-    """Returns a value as JSON has it.
+    """Encodes a value in the types of JSON.
 
     Raises:
-        TypeError: for a value of another type.
+        TypeError: if the value is of another type.
     """
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
@@ -35,7 +35,7 @@ def encoded(value: Any) -> Any:
 
 
 def decoded(value: Any) -> Any:
-    """Returns the value of what `encoded` has returned."""
+    """Decodes a result of `encoded`."""
     if isinstance(value, list):
         return [decoded(item) for item in value]
     if not isinstance(value, dict):

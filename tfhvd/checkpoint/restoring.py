@@ -1,4 +1,4 @@
-"""How a checkpoint becomes the state of a program again."""
+"""Finds a checkpoint, and restores the state of a program from it."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from tfhvd.checkpoint.names import same_names
 from tfhvd.checkpoint.store import Store, reading
 from tfhvd.compat.variables import tf_variable
 
-_SHOWN = 6  # tensors
+_SHOWN = 6  # tensors in a message
 
 
 @dataclasses.dataclass(frozen=True)
 class Found:
-    """A checkpoint that was read whole.
+    """A checkpoint that was read completely.
 
     Attributes:
-        manifest: of it.
-        arrays: those that this rank has a use for.
+        manifest: its manifest.
+        arrays: the arrays that this rank needs, by name.
     """
 
     manifest: Manifest
@@ -32,16 +32,16 @@ class Found:
 
 
 def find(store: Store, rank: int, below: int | None, say: Callable[[str], None]) -> Found | None:
-    """Reads the newest checkpoint that is whole for a rank.
+    """Reads the newest checkpoint that is complete for a rank.
 
     Args:
-        store: where.
-        rank: whose own tensors are read: those of this rank, modulo the ranks that have written.
-        below: of which step it is to be earlier.
-        say: takes a line for each damaged one, with its file.
+        store: the folder of checkpoints.
+        rank: this rank, which reads the tensors of `rank` modulo the number of ranks that saved.
+        below: the step before which it must be; None for any step.
+        say: takes a line for each damaged checkpoint, with its file.
 
     Raises:
-        CheckpointError: for one of a later version.
+        CheckpointError: if a checkpoint is of a later version.
     """
     for step in reversed(store.steps()):
         if below is not None and step >= below:
@@ -66,14 +66,14 @@ def assign(state: State, found: Found, rank: int, strict: bool, say: Callable[[s
     """Gives a state the tensors and values of a checkpoint.
 
     Args:
-        state: of the program.
+        state: the state of the program.
         found: the checkpoint.
-        rank: of this process.
-        strict: whether it must have all tensors of the state, and no other.
-        say: takes a line for what does not fit, if it need not.
+        rank: the rank of this process.
+        strict: whether the checkpoint must have all tensors of the state, and no other.
+        say: without `strict`, takes a line with the tensors that do not match.
 
     Raises:
-        CheckpointError: if it does not fit; nothing is changed then.
+        CheckpointError: with `strict`, if tensors do not match; nothing is changed then.
     """
     is_new = rank >= found.manifest.ranks
     wanted = [n for n in state.variables if not (n.seed and is_new)]
@@ -105,7 +105,7 @@ def assign(state: State, found: Found, rank: int, strict: bool, say: Callable[[s
 
 
 def _by_names_here(state: State, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Returns arrays by what their variables are called in this process."""
+    """Returns arrays by the names of their variables in this process."""
     wanted = [named.name for named in state.variables]
     if arrays.keys() >= set(wanted):
         return arrays

@@ -1,14 +1,14 @@
-"""A folder of checkpoints: which there are, which are whole, and how one more comes there.
+"""Store: a folder of checkpoints. It lists and verifies them, and adds and removes them.
 
-| name in the folder | what it is |
+| name in the folder | meaning |
 |---|---|
-| `step-00001234` | a checkpoint, whole: it came by one rename |
-| `saving-00001234-NONCE` | one that is being written, or was when the job ended |
-| `replaced-00001234-NONCE` | one that another one of the same step is taking the place of |
-| `removed-00001234-NONCE` | one that is being removed |
-| `lock` | held by the job that writes here |
+| `step-00001234` | a complete checkpoint, made by one rename |
+| `saving-00001234-NONCE` | a checkpoint that is being written, or was when the job ended |
+| `replaced-00001234-NONCE` | a checkpoint that a new one of the same step is replacing |
+| `removed-00001234-NONCE` | a checkpoint that is being removed |
+| `lock` | a file that the job which writes here has locked |
 
-Nothing else in the folder is touched.
+A store does not touch any other name in the folder.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ class Store:
     """A folder of checkpoints.
 
     Args:
-        path: of the folder. It need not be there.
-        files: does what is done to the disk.
+        path: the folder, which need not exist.
+        files: does all writing to the disk.
 
     Attributes:
-        path: of the folder.
-        files: likewise.
+        path: the folder.
+        files: as given.
 
     Raises:
         CheckpointError: if the path is a file.
@@ -58,7 +58,7 @@ class Store:
             raise CheckpointError(f"{self.path} is a file. Expected: a folder for checkpoints.")
 
     def steps(self) -> list[int]:
-        """Returns the steps of the checkpoints that there are, whole or damaged, ascending."""
+        """Returns the steps of all checkpoints, complete or damaged, in ascending order."""
         try:
             names = [path.name for path in self.path.iterdir()]
         except FileNotFoundError:
@@ -73,8 +73,8 @@ class Store:
         """Reads the manifest of a checkpoint.
 
         Raises:
-            DamagedError: if it is not what was written.
-            CheckpointError: for one of a later version.
+            DamagedError: if the manifest has changed since it was written.
+            CheckpointError: if the checkpoint is of a later version.
         """
         path = self.folder(step) / manifests.NAME
         try:
@@ -87,10 +87,10 @@ class Store:
         return found
 
     def verify(self, step: int) -> Manifest:
-        """Reads all of a checkpoint, and returns its manifest.
+        """Reads all files of a checkpoint; returns its manifest.
 
         Raises:
-            DamagedError: for the first file that is not what was written.
+            DamagedError: if a file has changed since it was written; for the first such file.
         """
         found = self.manifest(step)
         with reading():
@@ -98,11 +98,11 @@ class Store:
         return found
 
     def newest(self, say: Callable[[str], None], below: int | None = None) -> int | None:
-        """Returns the step of the newest checkpoint that is whole; None if there is none.
+        """Returns the step of the newest complete checkpoint; None if there is none.
 
         Args:
-            say: takes a line for each damaged one, with its file.
-            below: of which step it is to be earlier.
+            say: takes a line for each damaged checkpoint, with its file.
+            below: the step before which it must be; None for any step.
         """
         for step in reversed(self.steps()):
             if below is not None and step >= below:
@@ -116,10 +116,10 @@ class Store:
         return None
 
     def prepare(self) -> None:
-        """Ends what a killed job has left undone, and removes what it has left.
+        """Restores a checkpoint that a killed job did not finish to replace; removes its leftovers.
 
         Raises:
-            CheckpointError: if the folder holds something else, or cannot be written.
+            CheckpointError: if the folder has other files and no checkpoint, or cannot be written.
         """
         try:
             names = sorted(path.name for path in self.path.iterdir())
@@ -145,10 +145,11 @@ class Store:
         """Makes the folder, and keeps other processes from writing there.
 
         Returns:
-            A descriptor; others may write once it is closed.
+            A descriptor; other processes may write when it is closed.
 
         Raises:
-            CheckpointError: if another job does, with its name; if it cannot be written.
+            CheckpointError: if another job writes there, with its name; or if the folder cannot be
+                written.
         """
         path = self.path / "lock"
         me = f"process {os.getpid()} on {socket.gethostname()}"
@@ -161,7 +162,7 @@ class Store:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             owner = os.pread(descriptor, 1000, 0).decode(errors="replace")
-            if owner == me:  # what a `fit` has that an error has ended
+            if owner == me:  # a `fit` of this process that ended by an error still has the lock
                 return descriptor
             os.close(descriptor)
             raise CheckpointError(
@@ -174,19 +175,19 @@ class Store:
         return descriptor
 
     def saving(self, step: int, nonce: str) -> Path:
-        """Returns the folder that a checkpoint is written in."""
+        """Returns the folder in which a checkpoint is written."""
         return self.path / f"saving-{step:08d}-{nonce}"
 
     def commit(self, manifest: Manifest, nonce: str, keep: int | None) -> None:
-        """Makes a checkpoint of a folder in which all ranks have written, and removes old ones.
+        """Turns the folder that all ranks have written into a checkpoint; removes old checkpoints.
 
         Args:
-            manifest: what they have written.
-            nonce: by which the folder is named.
-            keep: how many checkpoints are left: of this step and those before; None for all.
+            manifest: the contents that the ranks have written.
+            nonce: the nonce in the name of the folder.
+            keep: how many checkpoints to keep, up to this step; None for all.
 
         Raises:
-            OSError: if it cannot be done.
+            OSError: if the disk fails.
         """
         folder, target = self.saving(manifest.step, nonce), self.folder(manifest.step)
         self.files.write(folder / manifests.NAME, manifests.to_bytes(manifest))
@@ -210,7 +211,7 @@ class Store:
 
 @contextlib.contextmanager
 def reading() -> Iterator[None]:
-    """Makes damages of the errors of reading files."""
+    """Turns OSError in a context into DamagedError."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Tensors in files of safetensors: written by the library, and read by what the manifest says."""
+"""Tensors in safetensors files: written by the library, and read according to the manifest."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from tfhvd.checkpoint.errors import DamagedError
 from tfhvd.checkpoint.files import Files, checksum
 from tfhvd.checkpoint.manifest import DataFile, Entry, Manifest
 
-# What the library has for NumPy's arrays; others are written as bytes, one dimension more.
+# NumPy's types that the library has; arrays of other types are written as bytes, with one more
+# dimension.
 _KNOWN = {
     *("bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64"),
     *("float16", "float32", "float64", "bfloat16"),
 }
-_BLOCK = 1 << 24  # bytes that are read at once where they are only looked at
+_BLOCK = 1 << 24  # bytes to read at a time for a check
 
 
 def write(
@@ -27,16 +28,16 @@ def write(
     """Writes arrays to a file.
 
     Args:
-        files: does it.
-        path: of the file.
+        files: does the writing.
+        path: the file.
         tensors: the arrays by their names.
-        rank: whose own they are; None for what all ranks have.
+        rank: the rank to which they belong; None for arrays that all ranks share.
 
     Returns:
-        What the manifest says of each, and of the file.
+        The manifest's entry of each array, and its entry of the file.
 
     Raises:
-        OSError: if it cannot be written.
+        OSError: if the file cannot be written.
     """
     arrays = {name: _in_order(array) for name, array in tensors.items()}
     files.write_tensors(path, {name: _storable(array) for name, array in arrays.items()})
@@ -66,8 +67,8 @@ def read(folder: Path, entry: Entry) -> np.ndarray:
     """Returns an array of a checkpoint.
 
     Raises:
-        DamagedError: if it is not what was written; with the file.
-        OSError: if it cannot be read.
+        DamagedError: if the array has changed since it was written; with the file.
+        OSError: if the file cannot be read.
     """
     path = folder / entry.file
     with path.open("rb") as file:
@@ -79,11 +80,11 @@ def read(folder: Path, entry: Entry) -> np.ndarray:
 
 
 def verify_files(folder: Path, manifest: Manifest) -> None:
-    """Looks at the sizes and the heads of a checkpoint's files.
+    """Checks the sizes and the headers of a checkpoint's files.
 
     Raises:
-        DamagedError: if one is not what was written; with its name.
-        OSError: if one cannot be read.
+        DamagedError: if a file has changed since it was written; with its name.
+        OSError: if a file cannot be read.
     """
     for name, told in manifest.files.items():
         path = folder / name
@@ -99,11 +100,11 @@ def verify_files(folder: Path, manifest: Manifest) -> None:
 
 
 def verify(folder: Path, manifest: Manifest) -> None:
-    """Reads all of a checkpoint, and holds no tensor.
+    """Reads all files of a checkpoint, without keeping a tensor in memory.
 
     Raises:
-        DamagedError: for the first file that is not what was written.
-        OSError: if one cannot be read.
+        DamagedError: if a file has changed since it was written; for the first such file.
+        OSError: if a file cannot be read.
     """
     verify_files(folder, manifest)
     for entry in manifest.entries:
@@ -116,11 +117,11 @@ def verify(folder: Path, manifest: Manifest) -> None:
 
 
 def shares(sizes: Sequence[int], ranks: int) -> list[int]:
-    """Returns which rank writes each of some tensors, so that all write about as much.
+    """Returns for each tensor the rank that writes it, so that all ranks write about equally much.
 
     Args:
-        sizes: of the tensors, in bytes; the same on every rank.
-        ranks: how many there are.
+        sizes: the sizes of the tensors in bytes; the same on every rank.
+        ranks: the number of ranks.
     """
     loads = [0] * ranks
     writers = [0] * len(sizes)
@@ -138,7 +139,7 @@ def _blocks(path: Path, entry: Entry) -> Iterator[bytes]:
 
 
 def _in_order(array: np.ndarray) -> np.ndarray:
-    """Returns an array whose bytes are in the order of its elements; NumPy's own makes 0-d 1-d."""
+    """Returns an array with bytes in the order of elements; `ascontiguousarray` makes 0-d 1-d."""
     return np.ascontiguousarray(array).reshape(array.shape)
 
 

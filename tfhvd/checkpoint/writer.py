@@ -1,7 +1,7 @@
-"""One rank's part in the writing of one checkpoint, in a thread beside the training.
+"""Writer: one rank's part in the writing of one checkpoint, in a thread during the training.
 
-Ranks meet in the folder alone: each writes its files, and then a small one that lists them. The
-first rank waits for all of these, writes the manifest, and commits.
+Ranks communicate only through the folder: each writes its files, and then a small file that lists
+them. The first rank waits for all these lists, writes the manifest, and commits.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from tfhvd.checkpoint import tensors
 from tfhvd.checkpoint.manifest import DataFile, Entry, Manifest, RankPart
 from tfhvd.checkpoint.store import Store
 
-_POLL = 0.02  # seconds between two looks at the folder
-# What becomes an array in the thread: it may have to come from a device.
+_POLL = 0.02  # seconds between two checks of the folder
+# Functions that return arrays; the thread calls them, because arrays may be on a device.
 Tensors = dict[str, Callable[[], np.ndarray]]
 
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """What is to be written.
+    """The work of one rank for one checkpoint.
 
     Attributes:
         step: the number of the checkpoint.
-        nonce: the same on all ranks, and of no other attempt.
-        rank: of this process, among those that write.
-        ranks: how many they are.
-        shared: its share of what all ranks have.
-        own: its own tensors.
-        values: what is no tensor.
-        versions: of the packages.
-        keep: how many checkpoints are left.
+        nonce: a text that is the same on all ranks, and different in every attempt.
+        rank: the number of this process among those that write.
+        ranks: the number of processes that write.
+        shared: this rank's share of the tensors that all ranks have.
+        own: the tensors of this rank.
+        values: the values that are not tensors.
+        versions: the versions of packages.
+        keep: how many checkpoints to keep.
     """
 
     step: int
@@ -57,16 +57,16 @@ class Cancelled(Exception):  # noqa: N818 (nothing is wrong here)
 
 
 class Writer:
-    """Writes in a thread from the time when it is made.
+    """Writes in a thread, which starts with the constructor.
 
     Args:
-        store: where.
-        job: what; its tensors are taken out of it as they are fetched.
-        say: takes a line if it fails, at once; None for no line.
+        store: the folder of checkpoints.
+        job: the work; the thread removes its tensors when it fetches them.
+        say: takes a line at once if the writing fails; None for no line.
 
     Attributes:
-        error: why it has failed; None as long as it has not.
-        wrote: is set when this rank's files are written, or have failed.
+        error: the reason of a failure; None without a failure so far.
+        wrote: an event for when this rank's files are written, or have failed.
     """
 
     def __init__(self, store: Store, job: Job, say: Callable[[str], None] | None = None) -> None:
@@ -74,22 +74,23 @@ class Writer:
         self.wrote = threading.Event()
         self._store, self._job, self._say = store, job, say
         self._cancelled = threading.Event()
-        # It is no reason for a process to stay: an unfinished checkpoint is swept.
+        # A daemon, so that it does not delay the end of the process: `Store.prepare` removes an
+        # unfinished checkpoint.
         self._thread = threading.Thread(target=self._run, name="tfhvd-checkpoint", daemon=True)
         self._thread.start()
 
     @property
     def busy(self) -> bool:
-        """Whether it is at work."""
+        """Whether the thread runs."""
         return self._thread.is_alive()
 
     def cancel(self) -> None:
-        """Ends it on the first rank, which waits for the others."""
+        """Ends the thread of the first rank, which may wait for the files of other ranks."""
         self._cancelled.set()
         self._thread.join()
 
     def wait(self) -> None:
-        """Waits until it has ended."""
+        """Waits for the end of the thread."""
         self._thread.join()
 
     def _run(self) -> None:
@@ -98,7 +99,7 @@ class Writer:
             self.wrote.set()
             if self._job.rank == 0:
                 self._commit(part)
-        except Exception as error:  # whatever a disk or a device says; the training goes on
+        except Exception as error:  # any error of a disk or a device; the training continues
             self.error = error
             if self._say is not None and not isinstance(error, Cancelled):
                 self._say(
