@@ -53,13 +53,23 @@ class [[nodiscard]] Status {
 
   bool ok() const { return code_ == StatusCode::kOk; }
   StatusCode code() const { return code_; }
+
+  // Marks a failure that the ranks have agreed on: it ends the same collective on each of them.
+  Status ByAgreement() && {
+    by_agreement_ = true;
+    return std::move(*this);
+  }
+  bool by_agreement() const { return by_agreement_; }
+
   const std::string& message() const { return message_; }
   std::string ToString() const;
 
+  // Compares what is said, not whether ranks have agreed on it.
   bool operator==(const Status& o) const { return code_ == o.code_ && message_ == o.message_; }
 
  private:
   StatusCode code_ = StatusCode::kOk;
+  bool by_agreement_ = false;
   std::string message_;
 };
 

@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "cc/base/status.h"
+
 namespace tfhvd {
 
 // Appends fields to a message.
@@ -138,5 +140,14 @@ class WireReader {
   size_t position_ = 0;
   bool ok_ = true;
 };
+
+inline void Write(WireWriter* w, const Status& status) {
+  w->Byte(static_cast<uint8_t>(status.code()));
+  w->String(status.message());
+}
+inline Status ReadStatus(WireReader* r) {
+  const auto code = r->Enum<StatusCode>(kStatusCodes);
+  return Status(code, r->String());
+}
 
 }  // namespace tfhvd

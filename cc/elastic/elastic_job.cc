@@ -206,10 +206,9 @@ void ElasticJob::OnDone(EntryId number, const Status& status) {
 }
 
 void ElasticJob::NoteOutcome(EntryId number, KeptEntry* kept, const Status& status) {
-  const bool lost = status.code() == StatusCode::kDataLoss;
-  if (!status.ok() && !lost) return;
+  if (!status.ok() && !status.by_agreement()) return;
   if (!kept->survives() || roster_.size() == 1) return;
-  ledger_.Done(lost ? kept->LostResult() : kept->ResultOf(), number, next_);
+  ledger_.Done(status.ok() ? kept->ResultOf() : kept->ResultOf(status), number, next_);
 }
 
 // Not all collectives wait for every rank: a loop that only gathers would keep all it has gathered.

@@ -114,20 +114,20 @@ Ledger::Result KeptEntry::ResultOf() {
   return result;
 }
 
-Ledger::Result KeptEntry::LostResult() {
+Ledger::Result KeptEntry::ResultOf(const Status& failure) {
   Ledger::Result result;
   result.request = entry.request;
-  result.lost = true;
+  result.failure = failure;
   return result;
 }
 
 Status KeptEntry::TakeCopy(const Outcome& outcome, const char* data) {
+  if (!outcome.failure.ok()) return Status(outcome.failure).ByAgreement();
   if (!outcome.copies) {
-    const bool lost = request().kind == Collective::kBroadcast;
-    return lost ? RootIsLost(request())
-                : Status::DataLoss("'" + outcome.turn.name +
-                                   "' was done on some ranks before one was lost, and its result "
-                                   "differs from rank to rank");
+    return Status::DataLoss("'" + outcome.turn.name +
+                            "' was done on some ranks before one was lost, and its result differs "
+                            "from rank to rank")
+        .ByAgreement();
   }
   found = std::make_unique<FoundTogether>();
   found->shapes = outcome.shapes;

@@ -51,8 +51,8 @@ struct KeptEntry {
 
   // Once it is done, and once: its result, for others. Its memory stays until that is gone.
   Ledger::Result ResultOf();
-  // Or: that there is none, which others that wait for it are to know.
-  Ledger::Result LostResult();
+  // The same for a failure that the ranks have agreed on.
+  Ledger::Result ResultOf(const Status& failure);
   // Does it by the result of another rank, whose bytes are `data`.
   Status TakeCopy(const Outcome& outcome, const char* data);
 

@@ -27,6 +27,7 @@ void Write(WireWriter* w, const Outcome& outcome) {
   w->List(outcome.first_dims, [w](const std::vector<int64_t>& dims) { w->Numbers(dims); });
   w->Signed(outcome.number);
   w->Byte(outcome.copies ? 1 : 0);
+  Write(w, outcome.failure);
 }
 Outcome ReadOutcome(WireReader* r) {
   Outcome outcome;
@@ -36,6 +37,7 @@ Outcome ReadOutcome(WireReader* r) {
   outcome.first_dims = r->List([r] { return r->Numbers(); });
   outcome.number = r->Signed();
   outcome.copies = r->Bool();
+  outcome.failure = ReadStatus(r);
   return outcome;
 }
 
@@ -103,12 +105,13 @@ int64_t CatchUp(std::vector<Position>* positions) {
   return last;
 }
 
-bool Ledger::Result::copies() const { return !lost && IsAlike(request->kind); }
+bool Ledger::Result::copies() const { return failure.ok() && IsAlike(request->kind); }
 
 Outcome Ledger::Result::outcome() const {
   Outcome outcome;
   outcome.turn = {request->key.name, turn};
   outcome.copies = copies();
+  outcome.failure = failure;
   if (found != nullptr) {
     outcome.first_dims = found->first_dims;
     outcome.number = found->number;
@@ -174,7 +177,7 @@ void Ledger::Forget() {
 
 void Ledger::Done(Result&& result, uint64_t entry, uint64_t next_entry) {
   const Collective kind = result.request->kind;
-  const bool meets_all = MeetsAll(*result.request);
+  const bool meets_all = result.failure.ok() && MeetsAll(*result.request);
   while (meets_all && !results_.empty() && results_.front().next_entry <= entry) {
     results_.pop_front();
   }

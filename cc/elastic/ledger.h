@@ -4,7 +4,10 @@
 // Collectives of one key follow each other in the same order on all ranks; a collective is named by
 // its key and its turn, which is how many of that key were done before it. A rank that has joined
 // takes part in collectives that it does not count: once all have joined, all count anew. A process
-// that comes later takes over how many of each key the others have counted.
+// that comes later takes over how many of each key the others have counted. A collective that has
+// failed on all ranks (Status::by_agreement) has its turn, and its failure is copied as a result
+// is: otherwise a rank that has not learned of it would take the next collective of that name for
+// it.
 //
 // All count anew also after each barrier (below), so that names which do not come again cost
 // nothing in the long run. A rank may be lost before all have passed a barrier: whoever is behind
@@ -53,6 +56,7 @@ struct Outcome {
   std::vector<std::vector<int64_t>> first_dims;  // allgather: see Decision
   int64_t number = 0;                            // join: see Decision
   bool copies = true;  // whether the result of one rank is that of another
+  Status failure;      // not ok: the collective has failed with this on all ranks
 };
 
 // What a rank tells the others.
@@ -96,7 +100,7 @@ class Ledger {
     std::unique_ptr<FoundTogether> found;  // null: the request says it all
     InlineVector<const void*, 1> data;     // by tensor
     std::shared_ptr<void> memory;          // keeps them
-    bool lost = false;  // with a rank: nobody has it, and it is over all the same
+    Status failure;  // not ok: there is none, the collective has failed on all ranks
     int64_t turn = 0;
     uint64_t next_entry = 0;  // the number of the entry that came next, when this was done
 

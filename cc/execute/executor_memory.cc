@@ -215,8 +215,8 @@ Status Executor::RunWithout(const Plan& plan, const Room& room, const std::vecto
     const int index = plan.pieces[0].agreed;
     const Request& request = *(*agreed)[index].entry.request;
     const bool told = room.lacks > 0 && room.why.code() != StatusCode::kUnavailable;
-    failed_.emplace_back(index,
-                         told ? room.why : LackOf(request, *sets_->Find(plan.process_set), lacks));
+    Status why = told ? room.why : LackOf(request, *sets_->Find(plan.process_set), lacks);
+    failed_.emplace_back(index, std::move(why).ByAgreement());
     return Status::Ok();
   }
   for (const Piece& piece : plan.pieces) {

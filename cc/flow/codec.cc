@@ -32,15 +32,6 @@ Key ReadKey(WireReader* r) {
   return key;
 }
 
-void Write(WireWriter* w, const Status& status) {
-  w->Byte(static_cast<uint8_t>(status.code()));
-  w->String(status.message());
-}
-Status ReadStatus(WireReader* r) {
-  const auto code = r->Enum<StatusCode>(kStatusCodes);
-  return Status(code, r->String());
-}
-
 void Write(WireWriter* w, const Request& request) {
   Write(w, request.key);
   w->Byte(static_cast<uint8_t>(request.kind));

@@ -218,7 +218,7 @@ Status Negotiator::TakeItem(Agreement::Item item, std::vector<Agreed>* together,
   if (decision.verdict.ok()) {
     together->push_back({std::move(entry), std::move(decision)});
   } else {
-    outcome->failed.emplace_back(std::move(entry), std::move(decision.verdict));
+    outcome->failed.emplace_back(std::move(entry), std::move(decision.verdict).ByAgreement());
   }
   return Status::Ok();
 }

@@ -305,6 +305,57 @@ TEST(WhatSomeHadOthersGetFromThemToTheBit) {
   }
 }
 
+// A rank that does not learn what the ranks have told each other.
+class FailsAfterGather : public WrappedCommunicator {
+ public:
+  explicit FailsAfterGather(std::unique_ptr<Communicator> inner)
+      : WrappedCommunicator(std::move(inner), [](const auto& reduce) { return reduce(); }) {}
+
+  Status AllGather(const void* in, void* out, const std::vector<int64_t>& bytes) override {
+    TFHVD_RETURN_IF_ERROR(WrappedCommunicator::AllGather(in, out, bytes));
+    return Status::Aborted("member 2 is lost");
+  }
+};
+
+std::unique_ptr<Call> Gather(ElasticJob* job, bool has_memory, float value) {
+  auto call = std::make_unique<Call>();
+  call->in.assign(3, value);
+  Entry entry = EntryFor(call.get(), Collective::kAllGather, "a", {3});
+  if (!has_memory) {
+    entry.allocate = [](int, const Shape&, void**) { return Status::Unavailable("no memory"); };
+  }
+  job->Submit(std::move(entry));
+  return call;
+}
+
+// The next collective of that name is not taken for the one that has failed.
+TEST(AFailureThatRanksHaveAgreedOnIsOneOfTheSameCollective) {
+  for (int late = 0; late < 2; ++late) {
+    ElasticRanks ranks(3, [late](int member, std::unique_ptr<Communicator> inner) {
+      if (member == late) inner = std::make_unique<FailsAfterGather>(std::move(inner));
+      return inner;
+    });
+    std::vector<std::unique_ptr<Call>> first;
+    for (int member = 0; member < 3; ++member) {
+      first.push_back(Gather(ranks.job(member), /*has_memory=*/member != 1, ValueOf(member)));
+    }
+    const std::string says =
+        "allgather 'a' has failed on every rank: rank 1 cannot get the 36 bytes";
+    const int other = 1 - late;
+    EXPECT_ERROR(first[static_cast<size_t>(other)]->Wait(), StatusCode::kUnavailable, says);
+    ranks.Kill(2);
+    const auto next = Gather(ranks.job(other), /*has_memory=*/true, 8.0f);
+    ranks.Announce([] {});
+    EXPECT_ERROR(first[static_cast<size_t>(late)]->Wait(), StatusCode::kUnavailable, says);
+    const auto last = Gather(ranks.job(late), /*has_memory=*/true, 8.0f);
+    for (const auto* call : {&next, &last}) {
+      EXPECT_OK((*call)->Wait());
+      EXPECT_EQ((*call)->out, std::vector<float>(6, 8.0f));
+    }
+    ranks.End();
+  }
+}
+
 TEST(WhoComesLaterTakesPartAndCountsAsTheOthersDo) {
   ElasticRanks ranks(2);
   ExpectSums(&ranks, {0, 1}, 3);

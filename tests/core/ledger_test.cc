@@ -98,12 +98,12 @@ TEST(ResultsAreHeldUntilAllHaveThem) {
   EXPECT_TRUE(ledger.Find({"d", 0}) != nullptr);
 }
 
-// The others are to know: who waits for it is not to wait for those that have gone on.
-TEST(WhatNobodyHasIsOverAllTheSame) {
+// A rank that waits for a collective that has failed would wait for ranks that have continued.
+TEST(AFailureHasItsTurnAndIsCopied) {
   Ledger ledger;
-  Ledger::Result lost = ResultOf(Collective::kBroadcast, "a");
-  lost.lost = true;
-  ledger.Done(std::move(lost), 1, 2);
+  Ledger::Result failed = ResultOf(Collective::kBroadcast, "a");
+  failed.failure = Status::DataLoss("its root is lost");
+  ledger.Done(std::move(failed), 1, 2);
   EXPECT_TRUE((ledger.TurnOf("a", 0) == Turn{"a", 1}));
   Position has;
   has.has.push_back(ledger.Find({"a", 0})->outcome());
@@ -113,6 +113,21 @@ TEST(WhatNobodyHasIsOverAllTheSame) {
   EXPECT_EQ(copies.size(), size_t{1});
   EXPECT_FALSE(copies[0].outcome.copies);
   EXPECT_TRUE(copies[0].outcome.bytes.empty());
+  Position received;
+  EXPECT_OK(Decode(Encode(has), &received));
+  EXPECT_ERROR(received.has[0].failure, StatusCode::kDataLoss, "its root is lost");
+}
+
+// Ranks agree on it by messages, while calls of before still run.
+TEST(AFailureDoesNotProveThatAllHaveTheResultsOfBefore) {
+  Ledger ledger;
+  ledger.Done(ResultOf(Collective::kBroadcast, "a"), 1, 2);
+  Ledger::Result failed = ResultOf(Collective::kAllReduce, "b");
+  failed.failure = Status::InvalidArgument("Mismatched shapes");
+  ledger.Done(std::move(failed), 2, 3);
+  EXPECT_EQ(Names(ledger), (std::vector<std::string>{"a", "b"}));
+  ledger.Done(ResultOf(Collective::kAllReduce, "c"), 3, 4);
+  EXPECT_EQ(Names(ledger), std::vector<std::string>{"c"});
 }
 
 TEST(MemoryOfResultsIsLetGo) {
