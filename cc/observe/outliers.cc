@@ -36,7 +36,7 @@ bool SizeHistory::LooksLikeAFault(const std::vector<GradientSize>& sizes, size_t
     const GradientSize& size = sizes[number];
     if (number == suspect || size.layer != sizes[suspect].layer) continue;
     if (size.largest == kNoSize) continue;
-    if (Above(number, size) < above / 2) return false;
+    if (Above(number, size) < std::max(kAlsoFar, above / 2)) return false;
     more = true;
   }
   return more;

@@ -41,6 +41,11 @@ class SizeHistory {
   // are zero but for rounding have any size.
   static constexpr float kUnusual = 1.0f;
   static constexpr float kFar = 4.5f;
+  // By how much each other gradient of a layer must be above what it is held against if the layer
+  // is suspected as a whole. In a strange batch, the kernel of a last layer can be 48 times as
+  // large as usual, its bias 8 times, and no other layer's gradients much, if the layers below are
+  // saturated.
+  static constexpr float kAlsoFar = 3.5f;
   static constexpr float kNegligible = -10.0f;
   // How little a norm is above the largest value if that is nearly all of it.
   static constexpr float kOneValue = 0.25f;

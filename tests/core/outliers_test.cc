@@ -165,6 +165,8 @@ TEST(AKernelWithoutItsBiasIsNoFault) {
   for (int i = 0; i < 20; ++i) histories[0].Add(last[0]);
   last[0][1] = {1, 6.6f, 3.6f};
   EXPECT_EQ(VerdictOf(last, histories).rank, int64_t{-1});
+  last[0][2] = {1, 1.3f, 0.3f};  // as seen in a model whose other layers are saturated
+  EXPECT_EQ(VerdictOf(last, histories).rank, int64_t{-1});
   last[0][2] = {1, 4.6f, 3.6f};
   EXPECT_EQ(VerdictOf(last, histories).gradient, int64_t{1});
   Still alone;  // in its layer
