@@ -1,6 +1,6 @@
 """tfhvd: data-parallel training for TensorFlow and Keras, with Horovod's API.
 
-Names are resolved when they are first used, so that `import tfhvd` imports no TensorFlow by itself.
+Names are resolved at their first use, so that `import tfhvd` alone does not import TensorFlow.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ if TYPE_CHECKING:
     from tfhvd.telemetry.metrics import Metrics, metrics
     from tfhvd.tf1.session_hook import BroadcastGlobalVariablesHook, broadcast_global_variables
     from tfhvd.timeline import start_timeline, stop_timeline
-else:  # Whoever reads types has seen all names, and takes any other one for a mistake.
+else:  # type checkers know all names from above, and report any other name as a mistake
 
     def __getattr__(name: str) -> Any:
         if name in _ROOMS:
@@ -115,7 +115,7 @@ else:  # Whoever reads types has seen all names, and takes any other one for a m
         return value
 
 
-# Modules that are names of this one without having been imported.
+# Modules that are attributes of this package before they are imported.
 _ROOMS = ("checkpoint", "data", "elastic")
 _HOMES = {
     "tfhvd.compression": ("Compression",),

@@ -20,7 +20,7 @@ from tfhvd.protocol import variables
 
 _Result = TypeVar("_Result")
 
-_CHECK = 5  # seconds after which to see again whether rank 0's worker is still there
+_CHECK = 5  # seconds between two checks whether rank 0's worker still exists
 
 
 def run(
@@ -34,15 +34,16 @@ def run(
 ) -> list[_Result]:
     """Calls a function on every rank of a new job on a Dask cluster, and returns the results.
 
-    A rank runs beside each Dask worker, on that worker's machine; give the workers no other tasks
-    meanwhile. Needs no ssh. All machines must have tfhvd, TensorFlow and MPI at the same paths.
+    One rank runs for each Dask worker, on the worker's machine; give the workers no other tasks
+    meanwhile. The job needs no ssh. All machines must have tfhvd, TensorFlow and MPI at the same
+    paths.
 
     Args:
-        func: what to call. It calls `hvd.init()` itself.
+        func: the function to call. It must call `hvd.init()`.
         args: its positional arguments, the same on every rank.
         kwargs: its named arguments.
         num_workers: the number of ranks; by default one for each Dask worker.
-        client: of the cluster; by default the one that was made last.
+        client: the client of the cluster; by default the last one that was made.
         env: variables for the ranks.
         start_timeout: the seconds in which all ranks must have started; 120 by default.
 
@@ -50,9 +51,9 @@ def run(
         The results, rank 0's first.
 
     Raises:
-        RankFailedError: if the function raises on a rank, or a rank ends otherwise; as in
+        RankFailedError: if the function raises on a rank, or a rank ends in another way; as in
             `tfhvd.run`.
-        TfhvdError: if the cluster has fewer workers, or loses the one of rank 0.
+        TfhvdError: if the cluster has fewer workers, or loses the worker of rank 0.
         ValueError: if `num_workers` is below 1, or there is no client.
 
     Example:
@@ -95,13 +96,13 @@ def run(
 
 
 def _workers(client: Client) -> Mapping[str, Mapping[str, Any]]:
-    """What the scheduler knows of each worker that it has now, by its address."""
+    """Returns the scheduler's facts about each present worker, by the worker's address."""
     workers: Mapping[str, Mapping[str, Any]] = client.scheduler_info(n_workers=-1)["workers"]
     return workers
 
 
 def _chosen(workers: Mapping[str, Mapping[str, Any]], number: int) -> list[str]:
-    """The addresses of so many workers, those of one machine one after the other."""
+    """Returns the addresses of `number` workers, grouped by machine."""
     if not 0 < number <= len(workers):
         raise TfhvdError(
             f"The Dask cluster has {len(workers)} workers, and num_workers={number} asks for more; "
@@ -114,9 +115,9 @@ def _chosen(workers: Mapping[str, Mapping[str, Any]], number: int) -> list[str]:
 
 
 def _outcome(client: Client, leading: Future, name: str) -> Outcome:
-    """Waits for the job; raises TfhvdError where its first worker is gone.
+    """Waits for the job; raises TfhvdError if the cluster has lost the job's first worker.
 
-    Dask itself would wait for a worker of that name to come back, which would know nothing of it.
+    Dask would wait for a new worker with the same name, which would know nothing of the job.
     """
     while True:
         with contextlib.suppress(TimeoutError, asyncio.TimeoutError):
@@ -132,7 +133,7 @@ def _outcome(client: Client, leading: Future, name: str) -> Outcome:
 
 
 class _Job:
-    """What a worker knows of a job on its machine."""
+    """The state of a job in a worker."""
 
     def __init__(self, token: str) -> None:
         self.server = NodeServer(token)
@@ -140,7 +141,7 @@ class _Job:
 
 
 def _jobs(worker: Worker) -> dict[str, _Job]:
-    """A worker's jobs, by their tokens."""
+    """Returns the jobs of a worker, by their tokens."""
     jobs: dict[str, _Job] = worker.__dict__.setdefault("_tfhvd_jobs", {})
     return jobs
 
@@ -158,7 +159,7 @@ def _lead(work: Work, nodes: list[Node], token: str) -> Outcome:
 
 
 def _close(token: str, dask_worker: Worker) -> None:
-    """Ends what is left of the job, as after Ctrl-C."""
+    """Ends the rest of the job, such as after Ctrl-C."""
     job = _jobs(dask_worker).pop(token, None)
     if job is not None:
         job.cancelled.set()

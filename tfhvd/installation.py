@@ -1,6 +1,6 @@
-"""What this installation is made of and can do; asked as scripts for Horovod ask it, too.
+"""Facts about this installation: its build and its backends; also by Horovod's functions.
 
-Not called `build_info`: a module of that name would hide the function `tfhvd.build_info`.
+The module is not called `build_info`, because it would then hide the function `tfhvd.build_info`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tfhvd.runtime.native import build_config, built_ops, installed_nccl, load_n
 
 @dataclasses.dataclass(frozen=True)
 class Backend:
-    """A means of communication: whether it is there, and why not, or which one it is."""
+    """A means of communication: whether it is available; `detail` says which one, or why not."""
 
     name: str
     available: bool
@@ -27,17 +27,18 @@ class Backend:
 
 @dataclasses.dataclass(frozen=True)
 class BuildInfo:
-    """What this build of tfhvd is made of; as text, a table.
+    """The facts about this build of tfhvd; as text, a table.
 
     Attributes:
-        version: of tfhvd.
+        version: the version of tfhvd.
         python: the version of the interpreter.
-        tensorflow: the version that the operations were built against; of a binary wheel the one
-            for the installed TensorFlow, or all that it serves if that is none of them.
-        xla: whether functions with jit_compile=True can have collectives (on CPUs).
-        mpi: vendor and version that the mpi backend was built against.
-        compiler: what built the libraries.
-        backends: in the order in which they are asked.
+        tensorflow: the version of TensorFlow for which the operations were built. A binary wheel
+            has operations for several versions: then the installed one, or all of them if the
+            installed one is not among them.
+        xla: whether functions with jit_compile=True can have collectives (on CPUs, NVIDIA's GPUs).
+        mpi: the vendor and version of MPI for which the mpi backend was built.
+        compiler: the compiler of the libraries.
+        backends: the backends, in the order in which tfhvd tries them.
     """
 
     version: str
@@ -66,9 +67,9 @@ class BuildInfo:
 
 
 def build_info() -> BuildInfo:
-    """Returns what this build is made of and which backends are there, or why not.
+    """Returns the facts about this build, and which backends are available, or why not.
 
-    Needs no `init`.
+    It works before `init`.
 
     Example:
         >>> print(hvd.build_info())
@@ -89,7 +90,7 @@ def build_info() -> BuildInfo:
 
 
 def mpi_built() -> bool:
-    """Returns whether tfhvd was built with MPI. Needs no `init`.
+    """Returns whether tfhvd was built with MPI. It works before `init`.
 
     Example:
         >>> hvd.mpi_built()
@@ -99,7 +100,7 @@ def mpi_built() -> bool:
 
 
 def mpi_enabled() -> bool:
-    """Returns whether MPI can be used here: it was built in, and its library loads. No `init`.
+    """Returns whether tfhvd was built with MPI and its library loads. It works before `init`.
 
     Example:
         >>> assert hvd.mpi_enabled(), hvd.build_info()
@@ -108,10 +109,10 @@ def mpi_enabled() -> bool:
 
 
 def mpi_threads_supported() -> bool:
-    """Returns whether mpi4py and the like may be used beside tfhvd, from any thread.
+    """Returns whether the program may use mpi4py or similar packages, too, from any thread.
 
-    Always so where MPI is there: tfhvd calls MPI from a thread of its own, asks for
-    MPI_THREAD_MULTIPLE, and `init` fails where it does not get it.
+    This is true if there is an MPI: tfhvd calls MPI from a separate thread and asks for
+    MPI_THREAD_MULTIPLE, and `init` fails without it.
 
     Raises:
         NotInitializedError: before `init`.
@@ -146,12 +147,12 @@ def gloo_enabled() -> bool:
 
 
 def nccl_built() -> int:
-    """Returns the version of the NCCL that tfhvd has found, 0 where there is none.
+    """Returns the version of the NCCL that tfhvd has found, 0 if there is none.
 
-    NCCL is looked for when it is needed, not when tfhvd is built.
+    tfhvd looks for NCCL when it needs it, not in the build.
 
     Returns:
-        10000 times the major, 100 times the minor, and the last number: 22703 for 2.27.3.
+        The sum of 10000 times the major, 100 times the minor and the last number: 22703 for 2.27.3.
 
     Example:
         >>> hvd.nccl_built() > 0
@@ -168,7 +169,7 @@ def nccl_built() -> int:
 
 
 def cuda_built() -> bool:
-    """Returns whether collectives on CUDA GPUs stay on them: whether there is NCCL.
+    """Returns whether collectives on CUDA GPUs stay on the GPUs, which needs NCCL.
 
     Example:
         >>> hvd.cuda_built()
@@ -178,7 +179,7 @@ def cuda_built() -> bool:
 
 
 def rocm_built() -> bool:
-    """Returns False: tfhvd has no part for AMD's GPUs.
+    """Returns False: tfhvd does not support AMD's GPUs.
 
     Example:
         >>> hvd.rocm_built()
@@ -210,13 +211,14 @@ def ddl_built() -> bool:
 def check_num_rank_power_of_2(num_rank: int) -> bool:
     """Returns whether a number is a power of two: 1, 2, 4, 8, ...
 
-    For scripts that ask: tfhvd itself needs it nowhere. The tree of ranks of `Adasum` is even then.
+    It is for scripts that call it; tfhvd does not need it. With a power of two, `Adasum`'s tree of
+    ranks is balanced.
 
     Args:
         num_rank: a whole number.
 
     Raises:
-        TypeError: if it is no whole number.
+        TypeError: if it is not a whole number.
 
     Example:
         >>> hvd.check_num_rank_power_of_2(6)

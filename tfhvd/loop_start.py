@@ -1,18 +1,19 @@
 """The ranks of a loop with a distributed tape begin with one state: the first rank's.
 
-| steps | when the ranks compare their state | what is of different weights until then |
+| steps | when the ranks compare their state | computed with different weights before |
 |---|---|---|
 | in a tf.function | when its trace is complete, before it runs | nothing |
 | run eagerly | at the second step's `gradient` | the gradients of two steps |
 
-They compare once for each variable. By then the program has had its time to broadcast by itself: in
-the same trace, or after the first eager step, as Horovod's examples do; nothing is said of it then.
-In the first eager step they only tell that it is one: if others trace it, nobody compares.
+The ranks compare once for each variable. Until then the program can broadcast the variables itself:
+in the same trace, or after the first eager step, as Horovod's examples do. There is no message in
+this case. In the first eager step the ranks only tell each other that the step is eager; if other
+ranks trace the step, no rank compares.
 
-What is compared are the sources of `gradient`, and the state of the optimizers of Keras that update
-them, but for what stays each rank's own. `fit` does this by itself, and so do elastic jobs. After
-`hvd.join` the ranks may have made unequal numbers of steps, and do not compare any more: no rank
-would know of another one whether it does.
+The ranks compare the sources of `gradient`, and the state of the Keras optimizers that update them,
+except the parts that are local to each rank. `fit` makes the ranks equal itself, and so do elastic
+jobs. After `hvd.join` the ranks do not compare any more: they may have made different numbers of
+steps, so that no rank knows whether another one compares.
 """
 
 from __future__ import annotations
@@ -43,18 +44,18 @@ if TYPE_CHECKING:
     from tfhvd.gradients.reducer import GradientReducer
 
 _logger = logging.getLogger("tfhvd")
-_EAGER, _COMPARES = 0, 1  # what a rank tells with its first eager step, and when it compares
-_BEGUN = "_tfhvd_begun"  # a note on a variable: True, or what reduced its first eager gradient
-_TRACED = "tfhvd/loop_start"  # a collection of the outermost graph: what is to be compared after it
+_EAGER, _COMPARES = 0, 1  # the number that a rank sends in its first eager step; when it compares
+_BEGUN = "_tfhvd_begun"  # a note on a variable: True, or the reducer of its first eager gradient
+_TRACED = "tfhvd/loop_start"  # a collection of the outermost graph: the sources to compare after it
 
 
 class _Sources(NamedTuple):
-    """What a distributed tape is asked for.
+    """The sources of a call of `gradient`.
 
     Attributes:
-        reducer: of the tape.
+        reducer: the reducer of the tape.
         shared: the variables whose gradients it reduces.
-        local: those that stay each rank's own.
+        local: the local variables of this rank.
     """
 
     reducer: GradientReducer
@@ -63,11 +64,11 @@ class _Sources(NamedTuple):
 
 
 def begin_as_one(reducer: GradientReducer, sources: Iterable[Variable | tf.Tensor]) -> None:
-    """Sees to it that the ranks have one state, where a distributed tape is asked for gradients.
+    """Gives the ranks one state, when a loop calls a distributed tape's `gradient`.
 
     Args:
-        reducer: of the tape.
-        sources: what it is asked for, the same on every rank.
+        reducer: the reducer of the tape.
+        sources: the sources of the gradients, the same on every rank.
     """
     ranks = reducer.options.process_set
     if (
@@ -96,7 +97,7 @@ def begin_as_one(reducer: GradientReducer, sources: Iterable[Variable | tf.Tenso
 
 
 def _after_trace(graph: tf.Graph) -> None:
-    """Does so for what a complete function's tapes are asked for."""
+    """Gives the ranks one state for the sources of all tapes in a completely traced function."""
     traced: list[_Sources] = graph.get_collection(_TRACED)
     if not traced or graphs.outer_graphs(graph):
         return
@@ -117,20 +118,20 @@ except UnavailableError as error:
 
 
 def _all_run_eagerly(ranks: ProcessSet) -> bool:
-    """Whether no rank has traced its first step: it would compare now, and wait for the others."""
+    """Returns whether no rank has traced its first step: such a rank would compare and wait now."""
     return have_joined(ranks) or not _gathered([_EAGER, 0, 0, 0], ranks)[:, 0].any()
 
 
 def _gathered(own: Sequence[int], ranks: ProcessSet) -> np.ndarray:
-    """Returns the ranks' numbers, a row each."""
+    """Returns the numbers of all ranks, one row per rank."""
     with sync_monitor.of_ours():
         return allgather(tf.constant([own], tf.int64), name="loop_start", process_set=ranks).numpy()
 
 
 def _make_one(asked: _Sources, when: str) -> None:
-    """Gives all ranks the first one's state of what is shared, if they differ, and says so."""
+    """Gives all ranks the first rank's shared state, with a warning, if their states differ."""
     ranks = asked.reducer.options.process_set
-    # A function's first trace may make variables that have their values when it runs.
+    # The first trace of a function may make variables that get their values when it runs.
     shared = [v for v in asked.shared if _begun(v) is not True and _has_value(v)]
     if not shared or have_joined(ranks):
         return
@@ -141,7 +142,7 @@ def _make_one(asked: _Sources, when: str) -> None:
     own = [_COMPARES, len(state), zlib.crc32(kinds.encode()), digest(state)]
     of_ranks = _gathered(own, ranks)
     alike = of_ranks == of_ranks[0]
-    # Of a rank that has joined there is no row; what ranks have not in common, reductions name.
+    # A rank that has called `hvd.join` has no row. The reductions report different variables.
     if len(alike) < ranks.size() or alike.all() or not alike[:, :3].all():
         return
     with sync_monitor.of_ours():
@@ -158,7 +159,7 @@ def _make_one(asked: _Sources, when: str) -> None:
 
 
 def _state_of_optimizers(asked: _Sources) -> list[Variable]:
-    """Lists what the optimizers keep that update the shared variables, but for each rank's own."""
+    """Lists the state of the optimizers that update the shared variables, except local state."""
     optimizers: dict[int, Optimizer] = {}
     for variable in asked.shared:
         optimizer = sync_monitor.optimizer_of(variable)

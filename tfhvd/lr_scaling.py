@@ -17,19 +17,20 @@ def scaled_lr(
     passes: int = 1,
     process_set: ProcessSet = global_process_set,
 ) -> float:
-    """Returns the learning rate for this many ranks, from the one that is right for one.
+    """Returns the learning rate for the present number of ranks, from the rate for one rank.
 
-    A step of n ranks sees n times as many samples. "linear" multiplies the rate by n: n small steps
-    of SGD go about as far as one that is n times as long (Goyal et al., 2017). "sqrt" multiplies it
-    by the root of n: the noise of an average over n times as many samples is that much smaller,
-    which is what the steps of Adam and its like go by (Malladi et al., 2022).
+    A step of n ranks uses n times as many samples. "linear" multiplies the rate by n, because n
+    small steps of SGD move about as far as one step of n times the length (Goyal et al., 2017).
+    "sqrt" multiplies the rate by the square root of n. The noise of an average over n times as many
+    samples is smaller by this factor, and determines the length of the steps of Adam and similar
+    optimizers (Malladi et al., 2022).
 
     Args:
-        lr: the learning rate that is right where `base_size` ranks train, with this batch a rank.
+        lr: the right learning rate for `base_size` ranks with the present batch size per rank.
         rule: "linear", for SGD, or "sqrt", for Adam and other optimizers that divide by the
             gradients' size.
-        base_size: for how many ranks `lr` was chosen.
-        passes: how many batches an update is the average of, on each rank:
+        base_size: the number of ranks for which `lr` was chosen.
+        passes: the number of batches in the average of an update, on each rank:
             `backward_passes_per_step` with `average_aggregated_gradients=True`, or
             `gradient_accumulation_steps`.
         process_set: the ranks that train together.
@@ -38,8 +39,8 @@ def scaled_lr(
         The learning rate.
 
     Raises:
-        TypeError: if `lr` is no number, such as a schedule: scale the rates that it is made of.
-        ValueError: for an unknown rule; for a `base_size` or `passes` below 1.
+        TypeError: if `lr` is not a number, such as a schedule: scale the rates in it instead.
+        ValueError: if the rule is unknown, or `base_size` or `passes` is below 1.
         NotInitializedError: before `init`.
 
     Example:

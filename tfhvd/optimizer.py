@@ -43,39 +43,41 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     """Wraps an optimizer, so that every update applies gradients reduced over the ranks.
 
     For a Keras optimizer this is `tfhvd.keras.DistributedOptimizer`. A
-    `tf.compat.v1.train.Optimizer` reduces in `compute_gradients`, and so in `minimize`; with
-    `backward_passes_per_step`, `compute_gradients` adds up and `apply_gradients` updates on every
-    so many calls, and `global_step` counts updates.
+    `tf.compat.v1.train.Optimizer` reduces in `compute_gradients`, and so in `minimize`. With
+    `backward_passes_per_step=N`, `compute_gradients` adds up gradients, every Nth call of
+    `apply_gradients` updates, and `global_step` counts updates.
 
     Args:
         optimizer: an optimizer of Keras 3, tf_keras or tf.compat.v1.train. The result shares its
             state.
-        name: what the names of the reductions begin with; the variables' paths follow. By default
-            what wraps and, of an optimizer, the class that is wrapped.
-        use_locking: taken for Horovod's sake; the given optimizer has its own.
-        device_dense: the device on which dense gradients are reduced, "" for their own.
-        device_sparse: the device on which IndexedSlices are reduced, "" for their own.
-        compression: how gradients travel: a member of `Compression`. One with a state, such as
-            `topk`, reduces each gradient on its own, and leaves alone those that it does not suit.
-        sparse_as_dense: whether IndexedSlices are made dense before they are reduced. Otherwise
-            they stay slices, and travel as rows or as a whole tensor, as is less to send.
-        backward_passes_per_step: how many calls are accumulated to one update. A new optimizer of
-            Keras 3 does it itself, as its `gradient_accumulation_steps`; for all others tfhvd does.
+        name: the prefix for the names of the reductions, before the variables' paths. By default
+            the name of the wrapper and, for an optimizer, of the wrapped class.
+        use_locking: ignored; Horovod has this argument, and the given optimizer has its setting.
+        device_dense: the device that reduces dense gradients, "" for the device of the gradients.
+        device_sparse: the device that reduces IndexedSlices, "" for the device of the slices.
+        compression: the compression of gradients for the network, a member of `Compression`. With a
+            state, such as `topk`, it reduces each gradient separately, and does not compress
+            gradients for which it is unsuitable.
+        sparse_as_dense: whether IndexedSlices become dense before the reduction. Otherwise the
+            result is IndexedSlices, too, and rows or the whole tensor travel, whichever is smaller.
+        backward_passes_per_step: how many calls are accumulated for one update. A new optimizer of
+            Keras 3 accumulates them itself, as with `gradient_accumulation_steps`; for all other
+            optimizers tfhvd does.
         op: Average, Sum, or, for dense gradients, Min, Max, Product or Adasum.
-        gradient_predivide_factor: with Average, what gradients are divided by before the sum; the
-            rest of the division by the number of ranks follows the sum.
-        average_aggregated_gradients: whether those calls' gradients are averaged; otherwise they
-            are added up.
-        num_groups: Horovod's old name for a number given as `groups`.
-        groups: into how many groups, or which lists of variables, dense gradients are put to be
-            reduced together, all or none; None to have small ones put together. IndexedSlices are
-            reduced on their own.
+        gradient_predivide_factor: with Average, the divisor of gradients before the sum; the rest
+            of the division by the number of ranks follows after the sum.
+        average_aggregated_gradients: whether the gradients of the accumulated calls are averaged;
+            otherwise they are added up.
+        num_groups: Horovod's old name of `groups`, for a number.
+        groups: a number of groups, or lists of variables, in which dense gradients are reduced
+            together, all or none; with None tfhvd groups small gradients. IndexedSlices are reduced
+            separately.
         process_set: the ranks that take part.
         scale_local_gradients: whether gradients of local variables are multiplied by the rank's
-            share of an average: 1 / the number of ranks if all ranks count alike.
-        quarantine: whether a rank of whose gradients in a step one is NaN or infinite has no part
-            in that step, on all ranks alike: an average is that of the other ranks, a sum lacks the
-            rank. Zeros if no rank is left. No gradient travels before all are computed. With
+            share of an average: 1 / the number of ranks if all ranks have equal shares.
+        quarantine: whether all ranks exclude a rank from a step in which one of its gradients is
+            NaN or infinite: they average, or add up, the gradients of the other ranks. The result
+            is zeros if no rank is left. No gradient travels before all are computed. Only for
             Average and Sum.
 
     Returns:
@@ -84,8 +86,8 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     Raises:
         TfhvdError: within a strategy of tf.distribute, and on several ranks with a Keras whose
             backend is not TensorFlow.
-        TypeError: if `optimizer` is none of these.
-        ValueError: if it is wrapped already, or arguments contradict each other.
+        TypeError: if `optimizer` is of another kind.
+        ValueError: if `optimizer` is wrapped already, or arguments contradict each other.
 
     Example:
         >>> optimizer = hvd.DistributedOptimizer(tf.keras.optimizers.SGD(0.01 * hvd.size()))
@@ -127,48 +129,50 @@ def PartialDistributedOptimizer(  # noqa: N802 (Horovod's name)
     scale_local_gradients: bool = True,
     quarantine: bool = False,
 ) -> _Optimizer:
-    """Wraps an optimizer as `DistributedOptimizer` does, but for the variables of some layers.
+    """Wraps an optimizer as `DistributedOptimizer` does, except for the variables of some layers.
 
     Args:
         optimizer: an optimizer of Keras 3, tf_keras or tf.compat.v1.train. The result shares its
             state.
-        name: what the names of the reductions begin with; the variables' paths follow. By default
-            what wraps and, of an optimizer, the class that is wrapped.
-        device_dense: the device on which dense gradients are reduced, "" for their own.
-        device_sparse: the device on which IndexedSlices are reduced, "" for their own.
-        compression: how gradients travel: a member of `Compression`. One with a state, such as
-            `topk`, reduces each gradient on its own, and leaves alone those that it does not suit.
-        sparse_as_dense: whether IndexedSlices are made dense before they are reduced. Otherwise
-            they stay slices, and travel as rows or as a whole tensor, as is less to send.
-        gradient_predivide_factor: with Average, what gradients are divided by before the sum; the
-            rest of the division by the number of ranks follows the sum.
+        name: the prefix for the names of the reductions, before the variables' paths. By default
+            the name of the wrapper and, for an optimizer, of the wrapped class.
+        device_dense: the device that reduces dense gradients, "" for the device of the gradients.
+        device_sparse: the device that reduces IndexedSlices, "" for the device of the slices.
+        compression: the compression of gradients for the network, a member of `Compression`. With a
+            state, such as `topk`, it reduces each gradient separately, and does not compress
+            gradients for which it is unsuitable.
+        sparse_as_dense: whether IndexedSlices become dense before the reduction. Otherwise the
+            result is IndexedSlices, too, and rows or the whole tensor travel, whichever is smaller.
+        gradient_predivide_factor: with Average, the divisor of gradients before the sum; the rest
+            of the division by the number of ranks follows after the sum.
         op: Average, Sum, or, for dense gradients, Min, Max, Product or Adasum.
-        backward_passes_per_step: how many calls are accumulated to one update. A new optimizer of
-            Keras 3 does it itself, as its `gradient_accumulation_steps`; for all others tfhvd does.
-        average_aggregated_gradients: whether those calls' gradients are averaged; otherwise they
-            are added up.
-        groups: into how many groups, or which lists of variables, dense gradients are put to be
-            reduced together, all or none; None to have small ones put together. IndexedSlices are
-            reduced on their own.
+        backward_passes_per_step: how many calls are accumulated for one update. A new optimizer of
+            Keras 3 accumulates them itself, as with `gradient_accumulation_steps`; for all other
+            optimizers tfhvd does.
+        average_aggregated_gradients: whether the gradients of the accumulated calls are averaged;
+            otherwise they are added up.
+        groups: a number of groups, or lists of variables, in which dense gradients are reduced
+            together, all or none; with None tfhvd groups small gradients. IndexedSlices are reduced
+            separately.
         process_set: the ranks that take part.
-        local_layers: a Keras layer, or several, built or not, whose gradients stay each rank's own;
-            None for no layer.
+        local_layers: a Keras layer, or several, built or not, whose gradients are not reduced; None
+            for no layer.
         scale_local_gradients: whether gradients of local variables are multiplied by the rank's
-            share of an average: 1 / the number of ranks if all ranks count alike.
-        quarantine: whether a rank of whose gradients in a step one is NaN or infinite has no part
-            in that step, on all ranks alike: an average is that of the other ranks, a sum lacks the
-            rank. Zeros if no rank is left. No gradient travels before all are computed. With
+            share of an average: 1 / the number of ranks if all ranks have equal shares.
+        quarantine: whether all ranks exclude a rank from a step in which one of its gradients is
+            NaN or infinite: they average, or add up, the gradients of the other ranks. The result
+            is zeros if no rank is left. No gradient travels before all are computed. Only for
             Average and Sum.
 
     Returns:
         An optimizer of a subclass of the given optimizer's class. Its `register_local_var(var)`
-        excepts a further variable from the reduction.
+        excludes one more variable from the reduction.
 
     Raises:
         TfhvdError: within a strategy of tf.distribute, and on several ranks with a Keras whose
             backend is not TensorFlow.
-        TypeError: if `optimizer` is none of these, or a local layer is no layer of Keras.
-        ValueError: if it is wrapped already, or arguments contradict each other.
+        TypeError: if `optimizer` is of another kind, or a local layer is not a layer of Keras.
+        ValueError: if `optimizer` is wrapped already, or arguments contradict each other.
 
     Example:
         >>> optimizer = hvd.PartialDistributedOptimizer(
@@ -197,15 +201,15 @@ def PartialDistributedOptimizer(  # noqa: N802 (Horovod's name)
 def is_distributed(optimizer: object) -> bool:
     """Returns whether an optimizer reduces the gradients that it applies.
 
-    It can be called before `init`, too, and raises nothing.
+    It works before `init`, too, and raises nothing.
 
     Args:
-        optimizer: anything; a model's `optimizer`, for instance.
+        optimizer: any object, such as a model's `optimizer`.
 
     Returns:
-        True for what `DistributedOptimizer` and `PartialDistributedOptimizer` return, and for a
-        loss scale around it. False for all else: copies that Keras makes by way of a file or a
-        configuration (`keras.models.load_model`, `clone_model`, `deserialize`) are plain.
+        True for the results of `DistributedOptimizer` and `PartialDistributedOptimizer`, and for a
+        loss scale around such a result. False for any other object: copies that Keras makes from a
+        file or a configuration (`keras.models.load_model`, `clone_model`, `deserialize`) are plain.
 
     Example:
         >>> model = keras.models.load_model("model.keras")
@@ -225,6 +229,6 @@ def _distribute(optimizer: _Optimizer, options: ReductionOptions) -> _Optimizer:
             f"Received: optimizer={optimizer!r}. Expected: an optimizer of keras, tf_keras or "
             "tf.compat.v1.train."
         )
-    from tfhvd.keras.optimizer import distribute  # Keras takes seconds to import.
+    from tfhvd.keras.optimizer import distribute  # here, because Keras takes seconds to import
 
     return distribute(optimizer, options)

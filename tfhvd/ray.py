@@ -32,29 +32,29 @@ def run(
 ) -> list[_Result]:
     """Calls a function on every rank of a new job on a Ray cluster, and returns the results.
 
-    Ray gives `num_workers` workers their cores and GPUs, close together where it can; the ranks run
-    there as long as the function does. Needs no ssh. All machines must have tfhvd, TensorFlow and
-    MPI at the same paths, as in Ray's image of the cluster.
+    Ray gives cores and GPUs to `num_workers` workers, close together if possible. The ranks run
+    there until the function returns. The job needs no ssh. All machines must have tfhvd, TensorFlow
+    and MPI at the same paths, as with one image for the cluster.
 
     Args:
-        func: what to call. It calls `hvd.init()` itself.
+        func: the function to call. It must call `hvd.init()`.
         args: its positional arguments, the same on every rank.
         kwargs: its named arguments.
         num_workers: the number of ranks.
         cpus_per_worker: Ray's CPUs for each rank.
         gpus_per_worker: Ray's GPUs for each rank.
         env: variables for the ranks.
-        start_timeout: the seconds in which Ray must have found room, and once more in which all
-            ranks must have started.
+        start_timeout: the seconds in which Ray must have found room; and the seconds after that in
+            which all ranks must have started.
 
     Returns:
         The results, rank 0's first.
 
     Raises:
-        RankFailedError: if the function raises on a rank, or a rank ends otherwise; as in
+        RankFailedError: if the function raises on a rank, or a rank ends in another way; as in
             `tfhvd.run`.
         TfhvdError: if Ray has no room for the workers.
-        ValueError: if `num_workers` is below 1, or a worker is to have neither CPUs nor GPUs.
+        ValueError: if `num_workers` is below 1, or workers would have neither CPUs nor GPUs.
 
     Example:
         >>> def train():
@@ -101,16 +101,16 @@ def run(
         outcome: Outcome = ray.get(workers[0].lead.remote(work, nodes, node_env))
         return outcome.results()
     finally:
-        remove_placement_group(group)  # and the workers with it
+        remove_placement_group(group)  # this ends the workers, too
 
 
 def _nodes(
     found: Sequence[tuple[str, int, Sequence[str]]],
 ) -> tuple[list[Node], dict[str, dict[str, str]]]:
-    """The workers by machine: which machines there are, and the GPUs that Ray gives us there.
+    """Groups workers by machine; returns the machines, and by machine a variable with its GPUs.
 
     Args:
-        found: of each worker, its machine, the port of its server, and its GPUs.
+        found: for each worker, its machine, the port of its server, and its GPUs.
     """
     ports: dict[str, int] = {}
     slots: dict[str, int] = {}
@@ -127,7 +127,7 @@ def _nodes(
 
 
 class _Worker:
-    """Holds the cores and GPUs of one rank; that of rank 0 starts the job."""
+    """Holds the cores and GPUs of one rank; the worker of rank 0 starts the job."""
 
     def __init__(self, token: str) -> None:
         self._token = token

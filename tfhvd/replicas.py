@@ -1,7 +1,7 @@
-"""Whether the ranks that train a model together still have the same weights.
+"""Checks that the ranks that train a model together still have the same weights.
 
-Each rank takes a fingerprint of each variable; one small collective brings all of them to all.
-Where they differ, a second look at the values says in how many elements, and by how much.
+Each rank takes a fingerprint of each variable, and one small collective sends all fingerprints to
+all ranks. If they differ, a comparison of the values tells in how many elements, and by how much.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger("tfhvd")
 ACTIONS = ("warn", "raise", "heal")
-_SHOWN = 6  # variables
-_FEW = 8  # what is wrong in less than one of so many elements was not computed wrongly
-_SMALL = 1e-3  # of the largest element: what rounding may add up to
+_SHOWN = 6  # variables in a message
+_FEW = 8  # if at most one of so many elements differs, the computation is not the cause
+_SMALL = 1e-3  # the part of the largest element to which rounding errors may add up
 _START = (
     "unequal start; pass BroadcastGlobalVariablesCallback(0) on every rank, or call "
     "hvd.broadcast_variables before the first step"
@@ -41,12 +41,12 @@ _UNREDUCED = "its gradient was not reduced; its optimizer or tape must be distri
 
 @dataclasses.dataclass(frozen=True)
 class _Difference:
-    """Of one variable.
+    """A variable that differs between ranks.
 
     Attributes:
-        number: of the variable.
+        number: the index of the variable.
         root: a rank of the majority; of two ranks the first one.
-        others: the ranks that differ from it.
+        others: the ranks that differ from `root`.
     """
 
     number: int
@@ -60,17 +60,17 @@ def check_divergence(
     on_divergence: str = "warn",
     process_set: ProcessSet = global_process_set,
 ) -> list[str]:
-    """Compares variables, which are to be equal on all ranks.
+    """Compares variables that should be equal on all ranks.
 
-    `fit` does this by itself: see the setting TFHVD_DIVERGENCE_STEPS. In a loop of your own, call
-    it on every rank of the set after the same step, every 100 steps or so.
+    `fit` calls it itself: see the setting TFHVD_DIVERGENCE_STEPS. In your own loop, call it on
+    every rank of the set after the same step, every 100 steps or so.
 
     Args:
-        variables: of either Keras or TensorFlow, in the same order on every rank; leave out those
-            that are meant to differ.
+        variables: variables of either Keras or TensorFlow, in the same order on every rank, without
+            those that may differ.
         step: the number of the step, for the message.
         on_divergence: "warn"; "raise"; or "heal", which warns and gives all ranks the values of the
-            most ranks, of two ranks those of the first.
+            majority, of two ranks those of the first.
         process_set: the ranks that take part.
 
     Returns:
@@ -79,8 +79,8 @@ def check_divergence(
     Raises:
         NotInitializedError: before `init`.
         NotSynchronizedError: if a variable differs, with on_divergence="raise".
-        ValueError: for another `on_divergence`.
-        tf.errors.AbortedError: if a rank is lost or has left.
+        ValueError: if `on_divergence` has another value.
+        tf.errors.AbortedError: if a rank has failed or left.
 
     Example:
         >>> hvd.check_divergence(model.trainable_variables, step=100)
@@ -96,19 +96,20 @@ def check_divergence(
 
 
 class Comparison:
-    """One comparison of variables, under way from the time when it is made.
+    """One comparison of variables; the constructor starts it.
 
-    A thread of its own takes the fingerprints and waits for the slowest rank, while the one that
-    made it goes on with the next step. What that changes is not seen any more: TensorFlow updates a
-    variable in place only where nobody holds its value, and else gives it another one.
+    A separate thread takes the fingerprints and waits for the slowest rank, while the calling
+    thread continues with the next step. The next step does not change the compared values:
+    TensorFlow updates a variable in place only if no other reference to its value exists, and
+    otherwise writes to new memory.
 
     Args:
-        variables: as they are now; those that are made alike on all ranks.
-        when: "after step 100", for the message.
-        process_set: the ranks; one that has joined takes no part.
-        complete: whether there are all variables. While a rank waits for some, ranks may have
-            different numbers of them, and nothing is compared then.
-        name: of its collectives, so that several comparisons may be under way.
+        variables: the variables with their present values, in the same order on all ranks.
+        when: a text such as "after step 100", for the message.
+        process_set: the ranks; a rank that has called `hvd.join` takes no part.
+        complete: whether this rank has all its variables. While a rank waits for some, ranks may
+            have different numbers of variables, and the comparison is skipped.
+        name: the name of its collectives, so that several comparisons may run at a time.
     """
 
     def __init__(
@@ -140,21 +141,21 @@ class Comparison:
             own = [rank, len(values), self._complete]
             values.reverse()
             while values:
-                # Each is let go at once: what is held when its variable is updated is copied then.
+                # Drop each value at once: an update of its variable copies a value that is held.
                 own.append(_fingerprint(values.pop()))
             with tf.device("CPU:0"):
                 row = tf.constant(np.array(own, np.uint64).view(np.int64))
                 everything = allgather(row, name=self._name, process_set=self._ranks)
             self._gathered = everything.numpy()
-        except Exception as error:  # For the thread that waits for the result.
+        except Exception as error:  # raised later in the thread that waits for the result
             self._error = error
 
     def wait(self) -> None:
-        """Waits until all ranks of the set have begun this comparison, or have joined."""
+        """Waits until each rank of the set has begun this comparison, or called `hvd.join`."""
         self._thread.join()
 
     def leave(self) -> None:
-        """Waits a little for the end of the collective, where nobody asks for its result."""
+        """Waits a short time for the end of the collective, if its result is not needed."""
         self._thread.join(1.0)
 
     def finish(
@@ -165,14 +166,15 @@ class Comparison:
         known: Collection[int] = (),
         together: bool = True,
     ) -> list[str]:
-        """Says what differs, and returns the names of it.
+        """Reports the variables that differ; returns their names.
 
         Args:
             action: one of ACTIONS.
             at_start: whether no step has been made yet.
-            unreduced: the keys of variables whose gradients nothing has reduced.
-            known: the keys of variables of which it has been said before.
-            together: whether all ranks that took part, but those that have joined, are here.
+            unreduced: the keys of variables whose gradients were not reduced.
+            known: the keys of variables that were reported before.
+            together: whether all ranks that took part call this, too, except ranks that have called
+                `hvd.join`.
         """
         self._thread.join()
         if self._error is not None:
@@ -208,7 +210,7 @@ class Comparison:
         return [variable_name(self._variables[d.number]) or "" for d in found]
 
     def differing(self) -> set[int]:
-        """Returns the keys of the variables that were found to differ."""
+        """Returns the keys of the variables that differ."""
         return {key_of(self._variables[d.number]) for d in self._found}
 
     def _say(self, said: Sequence[str], action: str, what: str = "Weights differ") -> None:
@@ -223,18 +225,21 @@ class Comparison:
             _logger.warning(text)
 
     def _value_on(self, root: int, variable: Variable) -> np.ndarray | None:
-        """Returns the bytes of a variable on one rank; None where that has joined."""
+        """Returns the bytes of a variable on one rank; None if this rank has called `hvd.join`."""
         own = _bytes(variable)
         sent = np.concatenate([[1], own]) if process.rank() == root else np.zeros(own.size + 1)
         with sync_monitor.of_ours(), tf.device("CPU:0"):
-            # A sum, for ranks that have joined give no broadcast, and add nothing here.
+            # A sum, because ranks that have called `hvd.join` cannot broadcast, but add zeros here.
             sent = tf.constant(sent.astype(np.uint8))
             name = f"{self._name}/value"
             value = allreduce(sent, op=Sum, name=name, process_set=self._ranks).numpy()
         return value[1:] if value[0] == 1 else None
 
     def _measure(self, variable: Variable, value: np.ndarray | None) -> dict[int, Sequence[float]]:
-        """Returns of each rank: elements that differ, bits, and by what part of the largest one."""
+        """Returns by rank the elements that differ, the bits, and the largest relative difference.
+
+        The largest difference is relative to the largest element.
+        """
         own, measures = _bytes(variable), [0.0, 0.0, 0.0]
         if value is not None and own.size:
             dtype = tf_variable(variable).dtype.as_numpy_dtype
@@ -251,16 +256,16 @@ class Comparison:
 
 
 def value_of(variable: Variable) -> tf.Tensor:
-    """Returns the value as it is now; no copy where the variable allows for that."""
+    """Returns the present value of a variable, without a copy if possible."""
     inner = tf_variable(variable)
     if isinstance(inner, tf.Variable):
-        # What TensorFlow's own conversion does beside this takes it twice as long again.
+        # TensorFlow's conversion does more than this, which takes two times as long in addition.
         return tf.raw_ops.ReadVariableOp(resource=inner.handle, dtype=inner.dtype)
     return tf.convert_to_tensor(inner)
 
 
 def fingerprint(variable: Variable) -> int:
-    """Returns a number that differs where a variable's value does, to all likelihood."""
+    """Returns a number that is almost certainly different for different values of a variable."""
     return _fingerprint(value_of(variable))
 
 
@@ -272,7 +277,7 @@ def digest(variables: Iterable[Variable]) -> int:
 
 def _fingerprint(value: tf.Tensor) -> int:
     if value.dtype.is_floating and value.dtype.size == 2:
-        value = tf.bitcast(value, tf.uint16)  # bfloat16 is no type of Python's buffers
+        value = tf.bitcast(value, tf.uint16)  # Python's buffers do not have bfloat16
     try:
         return load_native().fingerprint(memoryview(value))
     except (TypeError, ValueError, BufferError):
@@ -291,7 +296,7 @@ def _assign(variable: Variable, value: np.ndarray) -> None:
 
 
 def _by_rank(gathered: np.ndarray) -> tuple[dict[int, np.ndarray], bool]:
-    """The fingerprints of each rank's variables by now, and whether every rank has all of them."""
+    """Returns by rank the fingerprints of variables, and whether every rank has all variables."""
     of_ranks: dict[int, np.ndarray] = {}
     everything, at = True, 0
     while at < len(gathered):
@@ -303,14 +308,14 @@ def _by_rank(gathered: np.ndarray) -> tuple[dict[int, np.ndarray], bool]:
 
 
 def _differences(of_ranks: dict[int, np.ndarray]) -> list[_Difference]:
-    """Lists what differs; nothing where a rank has no variables yet."""
+    """Lists the variables that differ; none if a rank has no variables yet."""
     if not of_ranks or not all(len(row) for row in of_ranks.values()):
         return []
     ranks, rows = list(of_ranks), np.stack(list(of_ranks.values()))
     found = []
     for number in np.flatnonzero((rows != rows[0]).any(axis=0)):
         column = rows[:, number].tolist()
-        # The first of equals, where two are as many.
+        # The value of the first rank, if two values are equally frequent.
         [(majority, _)] = collections.Counter(column).most_common(1)
         others = [rank for rank, one in zip(ranks, column) if one != majority]
         found.append(_Difference(int(number), ranks[column.index(majority)], others))

@@ -13,9 +13,9 @@ class Setting:
 
     Attributes:
         name: the environment variable.
-        horovod_name: the variable of Horovod that is taken as well, None where there is none.
-        default: what holds where neither is set.
-        range: which values it takes, with their unit.
+        horovod_name: Horovod's variable, which works, too; None if there is none.
+        default: the value if neither variable is set.
+        range: the allowed values, with their unit.
         meaning: one sentence.
     """
 
@@ -40,7 +40,7 @@ def settings() -> tuple[Setting, ...]:
 
 
 def markdown() -> str:
-    """Returns the table of settings as the documentation shows it.
+    """Returns the table of settings in the documentation.
 
     Example:
         >>> print(markdown())

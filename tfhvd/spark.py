@@ -28,12 +28,12 @@ def run(
 ) -> list[_Result]:
     """Calls a function on every rank of a new job on a Spark cluster, and returns the results.
 
-    A barrier stage of `num_proc` tasks holds Spark's cores; each rank runs beside its task. Spark
-    starts such a stage once it has cores for all of its tasks. Needs no ssh. All machines must have
-    tfhvd, TensorFlow and MPI at the same paths.
+    A barrier stage of `num_proc` tasks holds Spark's cores; each rank runs on the machine of its
+    task. Spark starts such a stage when it has cores for all tasks. The job needs no ssh. All
+    machines must have tfhvd, TensorFlow and MPI at the same paths.
 
     Args:
-        fn: what to call. It calls `hvd.init()` itself.
+        fn: the function to call. It must call `hvd.init()`.
         args: its positional arguments, the same on every rank.
         kwargs: its named arguments.
         num_proc: the number of ranks; by default `SparkContext.defaultParallelism`.
@@ -44,11 +44,10 @@ def run(
         The results, rank 0's first.
 
     Raises:
-        RankFailedError: if the function raises on a rank, or a rank ends otherwise; as in
+        RankFailedError: if the function raises on a rank, or a rank ends in another way; as in
             `tfhvd.run`.
         ValueError: if `num_proc` is below 1.
-        py4j.protocol.Py4JJavaError: as Spark does, such as for a stage that the cluster has too few
-            cores for.
+        py4j.protocol.Py4JJavaError: for errors of Spark, such as too few cores for the stage.
 
     Example:
         >>> def train():
@@ -72,7 +71,7 @@ def run(
 
 
 def _task(work: Work, token: str) -> Iterator[Outcome]:
-    """One task of the stage. The first of them starts the job, and gives its outcome."""
+    """Runs one task of the stage. The first task starts the job, and yields its outcome."""
     context = BarrierTaskContext.get()
     number = context.partitionId()
     host = context.getTaskInfos()[number].address.rpartition(":")[0].strip("[]")  # of IPv6
@@ -81,16 +80,18 @@ def _task(work: Work, token: str) -> Iterator[Outcome]:
         said = context.allGather(json.dumps([host, server.port]))
         if number == 0:
             yield run_on_nodes(work, _nodes([json.loads(text) for text in said]), token)
-        context.barrier()  # the others' servers are needed until then
+        context.barrier()  # the job needs the servers of all tasks until its end
     finally:
         server.close()
 
 
 def _nodes(found: Sequence[tuple[str, Any]]) -> list[Node]:
-    """The tasks by machine, that of the first task first; one server for a machine is enough.
+    """Groups tasks by machine, beginning with the machine of the first task.
+
+    One server for each machine is enough.
 
     Args:
-        found: of each task, its machine and the port of its server.
+        found: for each task, its machine and the port of its server.
     """
     ports: dict[str, int] = {}
     slots: dict[str, int] = {}

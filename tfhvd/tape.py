@@ -42,52 +42,53 @@ def DistributedGradientTape(  # noqa: N802 (Horovod's name)
     quarantine: bool = False,
     equal_start: bool = True,
 ) -> _Tape:
-    """Wraps a tape, so that `gradient` gives the gradients reduced over the ranks.
+    """Wraps a tape, so that `gradient` returns gradients that are reduced over the ranks.
 
     Every rank must call `gradient` the same number of times, with the same sources. `jacobian` and
-    `batch_jacobian` give this rank's own result. Do not apply the gradients with a wrapped
-    optimizer as well: it would reduce them again.
+    `batch_jacobian` return the result of this rank. Do not apply the gradients with a wrapped
+    optimizer, which would reduce them again.
 
-    In the `train_step` of a Keras model, with `tfhvd.keras` imported, ranks may have unequal data,
-    of which an Average counts every sample once, and they stop together: see
+    In the `train_step` of a Keras model, if `tfhvd.keras` is imported, ranks may have different
+    amounts of data. An Average then counts every sample once, and the ranks stop together: see
     `tfhvd.keras.fit.patch`.
 
     Args:
-        gradtape: the tape, new or with something recorded, persistent or not. Both tapes share one
+        gradtape: the tape, new or with recorded operations, persistent or not. Both tapes share one
             recording.
-        device_dense: the device on which dense gradients are reduced, "" for their own.
-        device_sparse: the device on which IndexedSlices are reduced, "" for their own.
-        compression: how gradients travel: a member of `Compression`. One with a state, such as
-            `topk`, reduces each gradient on its own, and leaves alone those that it does not suit.
-        sparse_as_dense: whether IndexedSlices are made dense before they are reduced. Otherwise
-            they stay slices, and travel as rows or as a whole tensor, as is less to send.
+        device_dense: the device that reduces dense gradients, "" for the device of the gradients.
+        device_sparse: the device that reduces IndexedSlices, "" for the device of the slices.
+        compression: the compression of gradients for the network, a member of `Compression`. With a
+            state, such as `topk`, it reduces each gradient separately, and does not compress
+            gradients for which it is unsuitable.
+        sparse_as_dense: whether IndexedSlices become dense before the reduction. Otherwise the
+            result is IndexedSlices, too, and rows or the whole tensor travel, whichever is smaller.
         op: Average, Sum, or, for dense gradients, Min, Max, Product or Adasum.
-        gradient_predivide_factor: with Average, what gradients are divided by before the sum; the
-            rest of the division by the number of ranks follows the sum.
-        num_groups: Horovod's old name for a number given as `groups`.
-        groups: into how many groups, or which lists of variables, dense gradients are put to be
-            reduced together, all or none; None to have small ones put together. IndexedSlices are
-            reduced on their own.
+        gradient_predivide_factor: with Average, the divisor of gradients before the sum; the rest
+            of the division by the number of ranks follows after the sum.
+        num_groups: Horovod's old name of `groups`, for a number.
+        groups: a number of groups, or lists of variables, in which dense gradients are reduced
+            together, all or none; with None tfhvd groups small gradients. IndexedSlices are reduced
+            separately.
         process_set: the ranks that take part.
         scale_local_gradients: whether gradients of local variables are multiplied by the rank's
-            share of an average: 1 / the number of ranks if all ranks count alike.
-        quarantine: whether a rank of whose gradients in a step one is NaN or infinite has no part
-            in that step, on all ranks alike: an average is that of the other ranks, a sum lacks the
-            rank. Zeros if no rank is left. No gradient travels before all are computed. With
+            share of an average: 1 / the number of ranks if all ranks have equal shares.
+        quarantine: whether all ranks exclude a rank from a step in which one of its gradients is
+            NaN or infinite: they average, or add up, the gradients of the other ranks. The result
+            is zeros if no rank is left. No gradient travels before all are computed. Only for
             Average and Sum.
-        equal_start: whether all ranks get the first rank's values of the variables, and of what
-            their Keras optimizer keeps, where ranks have begun with different ones: before the
-            first step in a `tf.function`, and at the second step of a loop that runs eagerly.
+        equal_start: whether all ranks get the first rank's variables, and the state of their Keras
+            optimizer, if ranks have begun with different values: before the first step in a
+            `tf.function`, and at the second step of a loop that runs eagerly.
 
     Returns:
-        A tape of the same class as `gradtape` (a subclass of it), to use as a context manager or at
-        once. Its `register_local_source(source)` excepts a source from the reduction;
-        `get_local_and_global_gradients(gradients, sources)` tells the two kinds apart.
+        A tape of a subclass of the class of `gradtape`, to use as a context manager or at once. Its
+        `register_local_source(source)` excludes a source from the reduction;
+        `get_local_and_global_gradients(gradients, sources)` separates the two kinds.
 
     Raises:
         TfhvdError: within a strategy of tf.distribute.
         TypeError: if `gradtape` is not a `tf.GradientTape`.
-        ValueError: for arguments that contradict each other.
+        ValueError: if arguments contradict each other.
 
     Example:
         >>> with hvd.DistributedGradientTape(tf.GradientTape()) as tape:
@@ -126,46 +127,47 @@ def PartialDistributedGradientTape(  # noqa: N802 (Horovod's name)
     quarantine: bool = False,
     equal_start: bool = True,
 ) -> _Tape:
-    """Wraps a tape as `DistributedGradientTape` does, but for the variables of some layers.
+    """Wraps a tape as `DistributedGradientTape` does, except for the variables of some layers.
 
     Args:
-        gradtape: the tape, new or with something recorded, persistent or not. Both tapes share one
+        gradtape: the tape, new or with recorded operations, persistent or not. Both tapes share one
             recording.
-        device_dense: the device on which dense gradients are reduced, "" for their own.
-        device_sparse: the device on which IndexedSlices are reduced, "" for their own.
-        compression: how gradients travel: a member of `Compression`. One with a state, such as
-            `topk`, reduces each gradient on its own, and leaves alone those that it does not suit.
-        sparse_as_dense: whether IndexedSlices are made dense before they are reduced. Otherwise
-            they stay slices, and travel as rows or as a whole tensor, as is less to send.
+        device_dense: the device that reduces dense gradients, "" for the device of the gradients.
+        device_sparse: the device that reduces IndexedSlices, "" for the device of the slices.
+        compression: the compression of gradients for the network, a member of `Compression`. With a
+            state, such as `topk`, it reduces each gradient separately, and does not compress
+            gradients for which it is unsuitable.
+        sparse_as_dense: whether IndexedSlices become dense before the reduction. Otherwise the
+            result is IndexedSlices, too, and rows or the whole tensor travel, whichever is smaller.
         op: Average, Sum, or, for dense gradients, Min, Max, Product or Adasum.
-        gradient_predivide_factor: with Average, what gradients are divided by before the sum; the
-            rest of the division by the number of ranks follows the sum.
-        num_groups: Horovod's old name for a number given as `groups`.
-        groups: into how many groups, or which lists of variables, dense gradients are put to be
-            reduced together, all or none; None to have small ones put together. IndexedSlices are
-            reduced on their own.
+        gradient_predivide_factor: with Average, the divisor of gradients before the sum; the rest
+            of the division by the number of ranks follows after the sum.
+        num_groups: Horovod's old name of `groups`, for a number.
+        groups: a number of groups, or lists of variables, in which dense gradients are reduced
+            together, all or none; with None tfhvd groups small gradients. IndexedSlices are reduced
+            separately.
         process_set: the ranks that take part.
-        local_layers: a Keras layer, or several, built or not, whose gradients stay each rank's own;
-            None for no layer.
+        local_layers: a Keras layer, or several, built or not, whose gradients are not reduced; None
+            for no layer.
         scale_local_gradients: whether gradients of local variables are multiplied by the rank's
-            share of an average: 1 / the number of ranks if all ranks count alike.
-        quarantine: whether a rank of whose gradients in a step one is NaN or infinite has no part
-            in that step, on all ranks alike: an average is that of the other ranks, a sum lacks the
-            rank. Zeros if no rank is left. No gradient travels before all are computed. With
+            share of an average: 1 / the number of ranks if all ranks have equal shares.
+        quarantine: whether all ranks exclude a rank from a step in which one of its gradients is
+            NaN or infinite: they average, or add up, the gradients of the other ranks. The result
+            is zeros if no rank is left. No gradient travels before all are computed. Only for
             Average and Sum.
-        equal_start: whether all ranks get the first rank's values of the variables, and of what
-            their Keras optimizer keeps, where ranks have begun with different ones: before the
-            first step in a `tf.function`, and at the second step of a loop that runs eagerly.
+        equal_start: whether all ranks get the first rank's variables, and the state of their Keras
+            optimizer, if ranks have begun with different values: before the first step in a
+            `tf.function`, and at the second step of a loop that runs eagerly.
 
     Returns:
-        A tape of the same class as `gradtape` (a subclass of it), to use as a context manager or at
-        once. Its `register_local_source(source)` excepts a further source from the reduction;
-        `get_local_and_global_gradients(gradients, sources)` tells the two kinds apart.
+        A tape of a subclass of the class of `gradtape`, to use as a context manager or at once. Its
+        `register_local_source(source)` excludes one more source from the reduction;
+        `get_local_and_global_gradients(gradients, sources)` separates the two kinds.
 
     Raises:
         TfhvdError: within a strategy of tf.distribute.
-        TypeError: if `gradtape` is not a `tf.GradientTape`, or a local layer is no layer of Keras.
-        ValueError: for arguments that contradict each other.
+        TypeError: if `gradtape` is not a `tf.GradientTape`, or a local layer is not Keras'.
+        ValueError: if arguments contradict each other.
 
     Example:
         >>> tape = hvd.PartialDistributedGradientTape(tape, local_layers=model.layers[0])
@@ -196,7 +198,7 @@ def _distribute(gradtape: _Tape, options: ReductionOptions, equal_start: bool) -
     synchronize_keras()
     reduce = GradientReducer(options)
     sync_monitor.note_keras_updates()
-    if has_state(options.compression):  # Keras may be imported since that was made
+    if has_state(options.compression):  # the program may have imported Keras after it
         loss_scales.note_factors()
     sync_monitor.note_tape(reduce)
     return wrap(gradtape, _Reduces, _Own(gradtape, reduce, equal_start))
@@ -211,7 +213,7 @@ class _Own:
 
 
 class _Reduces(Wrapped):
-    """The part of a distributed tape that differs from the plain one."""
+    """The methods of a distributed tape that differ from those of a plain tape."""
 
     __slots__ = ()
     _tfhvd: _Own
@@ -228,14 +230,15 @@ class _Reduces(Wrapped):
         """Computes the gradients on this rank and reduces them; structured like `sources`.
 
         Args:
-            target: what is differentiated: a tensor, or several in lists and dicts.
-            sources: the variables, or watched tensors, to differentiate by; nested likewise.
-            output_gradients: the gradients of something else with respect to each target, which
-                the chain rule goes on from; None for ones.
-            unconnected_gradients: whether what does not depend on a source is None or zeros.
-            use_generic_names: whether ranks meet by the place of a gradient among those that are
-                reduced alone, and not by the name of its variable too: for ranks that name their
-                variables differently, or have different local ones between them.
+            target: the tensor to differentiate, or several tensors in lists and dicts.
+            sources: the variables, or watched tensors, to differentiate by; also nested.
+            output_gradients: for each target, the gradient with respect to it, from which the chain
+                rule continues; None for ones.
+            unconnected_gradients: whether a gradient is None or zeros if the target does not depend
+                on the source.
+            use_generic_names: whether the name of a reduction contains only the index of its
+                gradient among the reduced ones, and not the name of the variable: for ranks that
+                name their variables differently, or have different local variables between them.
         """
         of = tf.nest.flatten(sources)
         if self._tfhvd.equal_start:
@@ -258,25 +261,25 @@ class _Reduces(Wrapped):
         return tf.nest.pack_sequence_as(sources, flat)
 
     def register_local_source(self, source: Variable | tf.Tensor) -> None:
-        """Excepts a source (a variable or watched tensor) from the reduction."""
+        """Excludes a source (a variable or watched tensor) from the reduction."""
         self._tfhvd.reduce.local.add(source)
 
     def get_local_and_global_gradients(
         self, gradients: Nested, sources: Nested = None
     ) -> tuple[list[Gradient], list[Gradient]]:
-        """Tells apart which gradients are this rank's own, and which all ranks share.
+        """Separates the local gradients of this rank from those that all ranks share.
 
-        A norm over both would differ between the ranks.
+        A norm over both kinds would differ between the ranks.
 
         Args:
-            gradients: what `gradient` returned.
-            sources: of what; by default what the last call of `gradient` was given.
+            gradients: the result of `gradient`.
+            sources: the sources of the gradients; by default those of the last call of `gradient`.
 
         Returns:
-            The gradients of local sources and those of the others, two flat lists.
+            The gradients of local sources and those of the other sources, two flat lists.
 
         Raises:
-            ValueError: if there are not as many sources as gradients.
+            ValueError: if the numbers of sources and gradients differ.
         """
         flat = tf.nest.flatten(gradients)
         of = self._tfhvd.last_sources if sources is None else tf.nest.flatten(sources)
@@ -295,7 +298,7 @@ class _Reduces(Wrapped):
         parallel_iterations: int | None = None,
         experimental_use_pfor: bool = True,
     ) -> Nested:
-        """Computes this rank's own jacobian: see `tf.GradientTape.jacobian`."""
+        """Computes the jacobian of this rank: see `tf.GradientTape.jacobian`."""
         return self._tfhvd.plain.jacobian(
             target, sources, unconnected_gradients, parallel_iterations, experimental_use_pfor
         )
@@ -308,7 +311,7 @@ class _Reduces(Wrapped):
         parallel_iterations: int | None = None,
         experimental_use_pfor: bool = True,
     ) -> tf.Tensor | None:
-        """Computes this rank's own jacobians: see `tf.GradientTape.batch_jacobian`."""
+        """Computes the jacobians of this rank: see `tf.GradientTape.batch_jacobian`."""
         return self._tfhvd.plain.batch_jacobian(
             target, source, unconnected_gradients, parallel_iterations, experimental_use_pfor
         )

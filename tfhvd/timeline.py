@@ -1,4 +1,4 @@
-"""start_timeline and stop_timeline: a record of what becomes of every collective."""
+"""start_timeline and stop_timeline: a record of the phases of every collective."""
 
 from __future__ import annotations
 
@@ -14,21 +14,22 @@ from tfhvd.telemetry.timeline_file import timeline_file
 def start_timeline(file_path: str | os.PathLike[str], mark_cycles: bool = False) -> None:
     """Begins to record a timeline of this job's collectives.
 
-    Rank 0 writes the file, and sees when each rank became ready. Call it on every rank or on rank 0
-    alone: it waits for nobody, and records what is called from then on. `tfhvd timeline page`
-    makes a page for a browser of it, and docs/timeline.md says what it has. Steps that
-    `hvd.profile` or `ProfileCallback` records meanwhile are in it, too.
-    The variable TFHVD_TIMELINE, or HOROVOD_TIMELINE, begins one in `init`.
+    Rank 0 writes the file, and knows when each rank became ready. Call this function on every rank
+    or only on rank 0: it waits for no other rank, and records the collectives that are called
+    later. `tfhvd timeline page` makes a page for a browser from the file; docs/timeline.md
+    describes the contents. The file also has the steps that `hvd.profile` or `ProfileCallback`
+    records meanwhile. The variable TFHVD_TIMELINE, or HOROVOD_TIMELINE, begins a timeline in
+    `init`.
 
     Args:
-        file_path: the file, which is made or emptied. With "{rank}" in it every rank that calls
-            this writes one, where that stands for its number.
-        mark_cycles: whether to mark where collectives that were agreed on together begin.
+        file_path: the file, which is created or emptied. If the path contains "{rank}", every rank
+            that calls this function writes a file, with its number in the place of "{rank}".
+        mark_cycles: whether to mark the beginning of each batch of agreed collectives.
 
     Raises:
         NotInitializedError: before `init`.
         ValueError: if a timeline is being recorded already, or the file cannot be made.
-        TypeError: if `file_path` is no path.
+        TypeError: if `file_path` is not a path.
 
     Example:
         >>> hvd.start_timeline("/tmp/timeline.json")
@@ -42,9 +43,9 @@ def start_timeline(file_path: str | os.PathLike[str], mark_cycles: bool = False)
 
 
 def stop_timeline() -> None:
-    """Ends the recording and closes its file; does nothing where nothing is recorded.
+    """Ends the recording and closes its file; does nothing without a recording.
 
-    `shutdown`, and the end of the program, do it as well.
+    `shutdown`, and the end of the program, also end the recording.
 
     Raises:
         NotInitializedError: before `init`.

@@ -49,8 +49,9 @@ def load_model(
             tf_keras; anything else with `tf.keras`.
         custom_optimizers: optimizer classes of your own that the file may name.
         custom_objects: other classes and functions that the file may name, by their names.
-        compression: how gradients travel: a member of `Compression`. One with a state, such as
-            `topk`, reduces each gradient on its own, and leaves alone those that it does not suit.
+        compression: the compression of gradients for the network, a member of `Compression`. With a
+            state, such as `topk`, it reduces each gradient separately, and does not compress
+            gradients for which it is unsuitable.
         legacy_opts: whether the optimizer must be one of `tf_keras.optimizers.legacy`. The file
             determines the optimizer; this argument only checks it.
         safe_mode: whether Keras refuses a file with pickled code in it, such as a Lambda layer.

@@ -76,31 +76,33 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     Args:
         optimizer: an optimizer of Keras 3, tf_keras or tf_keras' legacy ones, new or built. The
             result shares its state.
-        name: what the names of the reductions begin with; the variables' paths follow. By default
-            what wraps and, of an optimizer, the class that is wrapped.
-        device_dense: the device on which dense gradients are reduced, "" for their own.
-        device_sparse: the device on which IndexedSlices are reduced, "" for their own.
-        compression: how gradients travel: a member of `Compression`. One with a state, such as
-            `topk`, reduces each gradient on its own, and leaves alone those that it does not suit.
-        sparse_as_dense: whether IndexedSlices are made dense before they are reduced. Otherwise
-            they stay slices, and travel as rows or as a whole tensor, as is less to send.
-        gradient_predivide_factor: with Average, what gradients are divided by before the sum; the
-            rest of the division by the number of ranks follows the sum.
+        name: the prefix for the names of the reductions, before the variables' paths. By default
+            the name of the wrapper and, for an optimizer, of the wrapped class.
+        device_dense: the device that reduces dense gradients, "" for the device of the gradients.
+        device_sparse: the device that reduces IndexedSlices, "" for the device of the slices.
+        compression: the compression of gradients for the network, a member of `Compression`. With a
+            state, such as `topk`, it reduces each gradient separately, and does not compress
+            gradients for which it is unsuitable.
+        sparse_as_dense: whether IndexedSlices become dense before the reduction. Otherwise the
+            result is IndexedSlices, too, and rows or the whole tensor travel, whichever is smaller.
+        gradient_predivide_factor: with Average, the divisor of gradients before the sum; the rest
+            of the division by the number of ranks follows after the sum.
         op: Average, Sum, or, for dense gradients, Min, Max, Product or Adasum.
-        backward_passes_per_step: how many calls are accumulated to one update. A new optimizer of
-            Keras 3 does it itself, as its `gradient_accumulation_steps`; for all others tfhvd does.
-        average_aggregated_gradients: whether those calls' gradients are averaged; otherwise they
-            are added up.
-        num_groups: Horovod's old name for a number given as `groups`.
-        groups: into how many groups, or which lists of variables, dense gradients are put to be
-            reduced together, all or none; None to have small ones put together. IndexedSlices are
-            reduced on their own.
+        backward_passes_per_step: how many calls are accumulated for one update. A new optimizer of
+            Keras 3 accumulates them itself, as with `gradient_accumulation_steps`; for all other
+            optimizers tfhvd does.
+        average_aggregated_gradients: whether the gradients of the accumulated calls are averaged;
+            otherwise they are added up.
+        num_groups: Horovod's old name of `groups`, for a number.
+        groups: a number of groups, or lists of variables, in which dense gradients are reduced
+            together, all or none; with None tfhvd groups small gradients. IndexedSlices are reduced
+            separately.
         process_set: the ranks that take part.
         scale_local_gradients: whether gradients of local variables are multiplied by the rank's
-            share of an average: 1 / the number of ranks if all ranks count alike.
-        quarantine: whether a rank of whose gradients in a step one is NaN or infinite has no part
-            in that step, on all ranks alike: an average is that of the other ranks, a sum lacks the
-            rank. Zeros if no rank is left. No gradient travels before all are computed. With
+            share of an average: 1 / the number of ranks if all ranks have equal shares.
+        quarantine: whether all ranks exclude a rank from a step in which one of its gradients is
+            NaN or infinite: they average, or add up, the gradients of the other ranks. The result
+            is zeros if no rank is left. No gradient travels before all are computed. Only for
             Average and Sum.
 
     Returns:
