@@ -127,7 +127,7 @@ def _nodes(
 
 
 class _Worker:
-    """Holds the cores and GPUs of one rank; the worker of rank 0 starts the job."""
+    """A holder of the cores and GPUs of one rank; the worker of rank 0 starts the job."""
 
     def __init__(self, token: str) -> None:
         self._token = token

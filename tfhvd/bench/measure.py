@@ -54,7 +54,7 @@ class Subject:
 
 @dataclasses.dataclass(frozen=True)
 class Effort:
-    """How long to measure.
+    """The length of a measurement.
 
     Attributes:
         repetitions: the largest number for each subject.

@@ -52,8 +52,8 @@ def run(
         sets: the tensors to reduce.
         effort: how long to measure.
         threads: the number of TensorFlow's threads for computation.
-        exchange: returns the results of every rank, by rank. The children live until it returns: a
-            child that leaves while another waits for an answer makes that one's collective fail.
+        exchange: returns the results of every rank, by rank. The children live until it returns: if
+            a child ended while another one waits, the last collective of the other would fail.
 
     Returns:
         By rank, the times by the set's name, or the reason why the strategy did not run.
@@ -82,7 +82,7 @@ def run(
 
 
 class _Listener:
-    """Reads the output of a child in two threads: its results and its errors."""
+    """A reader of a child's output, with two threads: for its results and its errors."""
 
     def __init__(self, child: subprocess.Popen[str]) -> None:
         self._child = child

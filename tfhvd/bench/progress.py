@@ -8,7 +8,7 @@ _WIDTH = 30
 
 
 class Progress:
-    """Counts the steps of a run. For one thread; without a stream it prints nothing."""
+    """A counter of the steps of a run. For one thread; without a stream it prints nothing."""
 
     def __init__(self, steps: int, stream: TextIO | None) -> None:
         self._steps, self._stream = steps, stream

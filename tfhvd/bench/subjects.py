@@ -26,7 +26,7 @@ class WrongResultError(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """How tensors are made and calls are run.
+    """The device of tensors, and the way to run calls.
 
     Attributes:
         device: TensorFlow's device, "CPU:0" or "GPU:0".

@@ -20,7 +20,7 @@ ALONE = "alone"
 
 
 class _Clock:
-    """Notes the end of each step of a fit; `callback` connects it with either Keras."""
+    """The times at which the steps of a fit end; `callback` connects it with either Keras."""
 
     def __init__(self) -> None:
         self.ends: list[float] = []
@@ -29,7 +29,7 @@ class _Clock:
         ends = self.ends
 
         class Callback(keras.callbacks.Callback):
-            """Tells the clock."""
+            """A callback that notes the end of each step."""
 
             def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
                 ends.append(time.perf_counter())

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Files:
-    """Writes files; they are on the disk when a method returns.
+    """The acts on a disk; each is complete on the disk when its method returns.
 
     Every method raises OSError if it fails.
     """

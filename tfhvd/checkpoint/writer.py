@@ -57,7 +57,7 @@ class Cancelled(Exception):  # noqa: N818 (nothing is wrong here)
 
 
 class Writer:
-    """Writes in a thread, which starts with the constructor.
+    """A thread that writes one rank's part of a checkpoint; the constructor starts it.
 
     Args:
         store: the folder of checkpoints.

@@ -69,7 +69,7 @@ def _noting(when: Callable[[], bool], make: Callable[..., None]) -> Callable[...
 
 
 class _End:
-    """Drops objects in a thread."""
+    """A thread that drops objects."""
 
     def __init__(self) -> None:
         self._process = 0  # the process that has the thread; 0 for none

@@ -29,7 +29,7 @@ class Compressor:
 
 
 class NoneCompressor(Compressor):
-    """Sends tensors unchanged."""
+    """No compression: tensors travel unchanged."""
 
     @staticmethod
     def compress(tensor: tf.Tensor) -> tuple[tf.Tensor, object]:
@@ -44,7 +44,7 @@ class NoneCompressor(Compressor):
 
 
 class _CastCompressor(Compressor):
-    """Casts float32 and float64; tensors of other types travel unchanged."""
+    """A cast of float32 and float64; tensors of other types travel unchanged."""
 
     travels_as: tf.DType
 
@@ -61,13 +61,13 @@ class _CastCompressor(Compressor):
 
 
 class FP16Compressor(_CastCompressor):
-    """Sends float32 and float64 as float16: 11 bits of precision, up to 65504."""
+    """A cast of float32 and float64 to float16: 11 bits of precision, up to 65504."""
 
     travels_as = tf.float16
 
 
 class BF16Compressor(_CastCompressor):
-    """Sends float32 and float64 as bfloat16: 8 bits of precision, float32's range."""
+    """A cast of float32 and float64 to bfloat16: 8 bits of precision, float32's range."""
 
     travels_as = tf.bfloat16
 

@@ -9,7 +9,7 @@ from tfhvd.compression.stateful import Exchange, StatefulCompression
 
 
 class PowerSGD(StatefulCompression):
-    """Sends a low-rank approximation of each gradient, with error feedback for the rest.
+    """A compression that sends a low-rank approximation of each gradient, with error feedback.
 
     A gradient of shape [..., m] is taken as a matrix of n rows and m columns; n is the product of
     the other dimensions. Two matrices travel, of n and m rows and `rank` columns, each reduced over

@@ -10,7 +10,7 @@ from tfhvd.compression.stateful import Exchange, StatefulCompression
 
 
 class TopK(StatefulCompression):
-    """Sends the largest elements of each gradient, with error feedback for the others.
+    """A compression that sends the largest elements of each gradient, with error feedback.
 
     Of n elements each rank sends the `ceil(ratio * n)` elements of largest magnitude, as float32
     with int32 positions, and gets the elements of all ranks. This saves bytes while

@@ -60,7 +60,7 @@ class Guest:
 
 
 class Acceptor(ABC):
-    """Accepts the connections of a listening socket. One thread uses it; any may call `stop`.
+    """An acceptor for one listening socket. One thread uses it; any thread may call `stop`.
 
     Args:
         listener: the socket, which the acceptor owns from now on.

@@ -57,7 +57,7 @@ class Listening:
 
     @property
     def missing(self) -> int:
-        """How many bytes of the handshake the other side sends next."""
+        """The number of bytes of the handshake that the other side sends next."""
         return (PROOF if self._nonce else GREETING) - len(self._came)
 
     def feed(self, data: bytes) -> bytes:

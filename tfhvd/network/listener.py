@@ -44,7 +44,7 @@ class _Stranger:
 
 
 class Door(Acceptor):
-    """Accepts the peers that know a token.
+    """An acceptor of the peers that know a token.
 
     Args:
         listener: the socket, which the door owns from now on.

@@ -10,7 +10,7 @@ PASSED_ON = (signal.SIGUSR1, signal.SIGUSR2)
 
 
 class SignalPipe:
-    """Receives the signals to this process; for the main thread.
+    """A receiver of the signals to this process; for the main thread.
 
     No signal is missed between two starts of a job.
 

@@ -44,7 +44,7 @@ _PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, sign
 
 
 class Agent:
-    """Connects one rank's process with the launcher.
+    """The connection between one rank's process and the launcher.
 
     Single-threaded: everything happens in ``run``, or in a signal handler.
     """

@@ -12,7 +12,7 @@ EVERY = 0.5  # seconds between two checks
 
 
 class Halts:
-    """Notices that a rank's process is stopped, and that it continues. Owned by the agent."""
+    """A detector for a rank's process that is stopped, or continues again. The agent owns it."""
 
     def __init__(self) -> None:
         self._look_at = 0.0

@@ -19,7 +19,7 @@ _SIGNATURE = 32  # bytes
 
 @dataclass(frozen=True)
 class TakeoverState:
-    """What a supervisor on another host needs to take over.
+    """The state with which a supervisor on another host takes over.
 
     Attributes:
         config: the configuration of the supervisor.
@@ -62,7 +62,7 @@ def _signed(token: str, data: bytes) -> bytes:
 
 
 class Replicator:
-    """Sends the state and the order of successors to all agents.
+    """The sender of the state, and of the order of successors, to all agents.
 
     Args:
         config: the configuration of the supervisor.

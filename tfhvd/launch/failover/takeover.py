@@ -1,4 +1,4 @@
-"""How a supervisor of an elastic job takes over from the last one, and hands over to the next one.
+"""The takeover from the last supervisor of an elastic job, and the handover to the next one.
 
 The next supervisor is a process on the same host (standby.py), or on another host (standby_main.py)
 if the launcher's host fails. A supervisor on another host continues only with more than half of the

@@ -25,7 +25,7 @@ Row = dict[str, Any]  # an option: the arguments of `add_argument`, and its spel
 
 
 class Value(argparse.Action):
-    """Converts the option's text; errors name the spelling that the user has typed."""
+    """An action that converts the option's text; errors name the spelling that the user typed."""
 
     def __init__(self, *, convert: Callable[[Any], object], repeated: bool = False, **more: Any):
         super().__init__(**more)
@@ -56,7 +56,7 @@ class Idle(argparse.Action):
 
 
 class Parser(argparse.ArgumentParser):
-    """Options that were not given have no attribute; every mistake is a UsageError.
+    """A parser whose result omits options that were not given; every mistake is a UsageError.
 
     Attributes:
         options: all options, in the order of the help text.

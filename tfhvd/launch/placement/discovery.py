@@ -28,10 +28,10 @@ class Fixed:
         self.hosts = hosts
 
     def tick(self, now: float) -> None:
-        """Nothing changes."""
+        """Does nothing: the hosts never change."""
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Does nothing: nothing is open."""
 
 
 class HostFile:
@@ -62,7 +62,7 @@ class HostFile:
             self._warn(str(error))
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Does nothing: nothing is open."""
 
 
 class Command:
@@ -149,7 +149,7 @@ def script(words: tuple[str, ...], slots: int, warn: Callable[[str], object]) ->
 
 
 class _Once:
-    """Passes on each text once."""
+    """A function that passes on each text once."""
 
     def __init__(self, tell: Callable[[str], object]) -> None:
         self._tell = tell

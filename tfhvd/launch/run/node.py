@@ -57,7 +57,7 @@ class Node:
 
 
 class NodeServer:
-    """Runs commands for the launcher, each in a separate shell, until closed.
+    """A server that runs commands for the launcher, each in a separate shell, until closed.
 
     The processes of a command end with its connection. A daemon that has left the command's
     session, such as mpirun's, ends together with mpirun.

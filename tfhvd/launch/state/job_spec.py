@@ -11,7 +11,7 @@ from tfhvd.launch.state.scaling import PAUSES
 
 @dataclass(frozen=True)
 class Job:
-    """What the user asks for, checked. Times are in seconds.
+    """The job that the user asks for, after all checks. Times are in seconds.
 
     Attributes:
         command: the program and its arguments, run once per rank.

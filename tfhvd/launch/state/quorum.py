@@ -1,4 +1,4 @@
-"""Which part of a partitioned elastic job continues: at most one. Pure.
+"""Quorum: decides which part of a partitioned elastic job continues; at most one does. Pure.
 
 The present supervisor continues only with at least half of the members of each roster that another
 supervisor may use for its decision: the last roster which all of its members are known to have, and
@@ -63,7 +63,7 @@ class Quorum:
 
 
 class TakeoverClaim:
-    """Whether a supervisor that takes over from another host may continue.
+    """The claim of a supervisor that takes over from another host to continue the job.
 
     Args:
         awaited: the numbers of the ranks whose agents may connect.

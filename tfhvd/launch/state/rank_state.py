@@ -1,4 +1,4 @@
-"""How ranks end, which rank failed first, and the lines that report it. Pure."""
+"""The ends of ranks, the rank that failed first, and the lines that report them. Pure."""
 
 from __future__ import annotations
 

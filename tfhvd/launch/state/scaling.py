@@ -34,7 +34,7 @@ class Hosts(Protocol):
 
 
 class Autoscaler:
-    """Decides which ranks to start.
+    """The rule that decides which ranks to start.
 
     Args:
         found: the present hosts; not owned.

@@ -66,7 +66,7 @@ _MAY_HAVE = re.compile(
 
 
 class StartupFilter:
-    """Removes the start-up lines from a stream that arrives in pieces.
+    """A filter that removes the start-up lines from a stream that arrives in pieces.
 
     It holds back only the beginning of a line that may become a start-up line.
     """

@@ -43,7 +43,7 @@ class _Line:
 
 
 class LineMerger:
-    """Merges the outputs of many sources into one stream.
+    """A merger of the outputs of many sources into one stream.
 
     Args:
         write: takes (source, bytes) in order; it may block.

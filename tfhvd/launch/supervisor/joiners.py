@@ -26,7 +26,7 @@ _WAITS = "waits until the other ranks start training, in fit or hvd.elastic.run"
 
 
 class Joiners:
-    """Starts ranks when they are due, and admits them when the members are ready.
+    """The joining ranks: it starts them when they are due, and admits them when members are ready.
 
     Args:
         members: the roster of the job.

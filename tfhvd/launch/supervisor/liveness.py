@@ -16,7 +16,7 @@ _CUT_OFF, _BEAT = 1.9, 0.5
 
 
 class Liveness:
-    """Makes each check when it is due.
+    """The checks, each made when it is due.
 
     Args:
         peers: the connections to the agents; not owned.

@@ -46,7 +46,7 @@ _LINGER = 2.0  # seconds to wait for the reports of agents when mpirun has ended
 
 
 class Supervisor:
-    """Supervises one job.
+    """The supervisor of one job.
 
     Args:
         config: the supervisor's configuration.
