@@ -30,7 +30,7 @@ from tfhvd.system import procfs
 _NAME = re.compile(r"tfhvd-stacks-(\d+)-(\d+)-(\d+)")
 _LIMIT = 2.0  # seconds for an answer
 _QUIET = 0.05  # seconds without another line, after which the answer is complete
-_DEAF = 0.5  # seconds without an answer, after which all threads may be asleep in C code
+_DEAF = 0.5  # seconds; if all threads sleep after that, the process will not answer by itself
 # How many checks must find each thread asleep, not necessarily the same checks for all threads: a
 # thread that waits for the interpreter's lock wakes up every 5 ms, and may then wait for a busy
 # processor.

@@ -1,7 +1,7 @@
 """Starts the ranks of a job without an MPI, instead of mpirun: ``spawn.py SPEC``.
 
 SPEC is JSON: {hosts: [{words, ranks}, ...], agent, names, folder, outlives}. On each other host a
-second spawn.py starts the agents. `words` is the command that reaches this host, such as ssh, and
+second spawn.py starts the agents. `words` is the command that reaches the host, such as ssh, and
 empty for the host of tfhvdrun. `names` are the variables that other hosts get, and `folder` is the
 folder in which all processes run. Each spawn.py forwards signals. It ends when all processes that
 it has started have ended, with the exit code of the first that failed. If a spawn.py is killed, its
