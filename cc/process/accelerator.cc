@@ -12,8 +12,8 @@
 namespace tfhvd {
 namespace {
 
-// NCCL where every rank has it, and our kernel, which does what NCCL does not; else by way of the
-// host. As TFHVD_GPU_OPERATIONS wants it.
+// NCCL if every rank has it, and our kernel for the reductions that NCCL lacks; otherwise the
+// collectives pass through host memory. TFHVD_GPU_OPERATIONS can choose.
 class GpuBackend : public Backend {
  public:
   GpuBackend(const Config& config, std::string installed_nccl, const Log& log, CudaDevice* device)

@@ -1,4 +1,4 @@
-// What this process can do with tensors on GPUs.
+// Accelerator: this process's device and backend for tensors on GPUs.
 #pragma once
 
 #include <string>
@@ -10,12 +10,13 @@
 
 namespace tfhvd {
 
-// Both parts null where there is no GPU. `installed_nccl`: see LoadNccl. GpuOf chooses the
-// GPU of a rank that takes part without ever having had a tensor there.
+// Returns null for both parts if there is no GPU. `installed_nccl`: see LoadNccl. GpuOf chooses the
+// GPU of a rank that takes part without ever having had a tensor on one.
 Accelerator MakeAccelerator(const Config& config, const std::string& installed_nccl,
                             const Topology& topology, const Log& log);
 
-// Whether there is a GPU, and whether there is NCCL; the versions, or why not.
+// Report whether there is a GPU, and whether there is NCCL. `description`: the versions, or the
+// reason why not.
 Status ProbeCuda(const Config& config, std::string* description);
 Status ProbeNccl(const Config& config, const std::string& installed_nccl, std::string* description);
 

@@ -1,4 +1,4 @@
-// What all ranks do together that is no collective on tensors.
+// AgreeOn: a request to all ranks that is no collective on tensors.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +8,9 @@
 
 namespace tfhvd {
 
-// Has all ranks join a process set, or make or remove one, and waits until they have; see
-// Decision::number for the result. The request's name is chosen here. Blocks: not within an entry's
-// `done`.
+// Adds a process set, removes one, or joins one, together with all ranks, and waits for the result;
+// see Decision::number. This function chooses the request's name. Blocks, so it must not be called
+// within an entry's `done`.
 Status AgreeOn(Request request, int64_t* number);
 
 }  // namespace tfhvd

@@ -1,5 +1,5 @@
-// What this process could use, before it takes part in any job: for `tfhvdrun --check-build` and
-// the doctor.
+// BackendReport: a backend that this process could use, whether it is in a job or not. For
+// `tfhvdrun --check-build` and the doctor.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace tfhvd {
 
-// One line per backend: what there is, what is not, and why.
+// One backend: whether it is available, and its version or the reason why not.
 struct BackendReport {
   std::string name;
   bool available = false;
@@ -15,7 +15,7 @@ struct BackendReport {
 };
 std::vector<BackendReport> ReportBackends(const std::string& installed_nccl);
 
-// Whether this process has a GPU, by the settings of the environment.
+// Returns whether this process has a GPU, by the settings of the environment.
 bool HasGpus();
 
 }  // namespace tfhvd

@@ -14,11 +14,11 @@
 namespace tfhvd {
 namespace {
 
-// The engine of a later generation of an elastic job, and the world that it needs.
+// The engine of a later generation of an elastic job, with the world that it needs.
 struct Generation {
   ~Generation() {
     engine.reset();
-    // Says to the others that it leaves; whoever is lost is not waited for.
+    // Tells the other ranks that this one leaves; does not wait for failed ranks.
     if (world != nullptr) (void)world->Close();
   }
 
@@ -80,7 +80,7 @@ Status MakeEngineOfRoster(const Making& making, int listener, const Roster& rost
   }
   Making later = making;
   later.generation = roster.generation;
-  // The engine before has written a file of that name.
+  // The engine before this one has written a file of that name.
   std::string* const timeline = &later.config.timeline;
   if (!timeline->empty()) *timeline += "." + std::to_string(roster.generation);
   TFHVD_RETURN_IF_ERROR(

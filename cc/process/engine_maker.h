@@ -1,5 +1,5 @@
-// How the engine of a job, or of a generation of an elastic one, is made: of settings, a world, and
-// what this process has.
+// MakeEngine: makes the engine of a job, or of one generation of an elastic job, from settings, a
+// world, and the devices of this process.
 #pragma once
 
 #include <memory>
@@ -17,23 +17,24 @@
 
 namespace tfhvd {
 
-// What a generation's engine is made of, but for its members.
+// The ingredients of an engine that do not depend on the members of its generation.
 struct Making {
   Config config;
-  std::vector<std::string> warnings;  // said by rank 0 of the first generation
+  std::vector<std::string> warnings;  // rank 0 of the first generation logs them
   std::string installed_nccl;
   Identity identity;
   int generation = 0;
 };
 
-// Meets all ranks of the world, which outlives the engine. `monitor`: asked in every wait until the
-// engine is there; may be null. `reconcile`: what the ranks do together before the engine takes
+// Connects all ranks of the world, which outlives the engine. `monitor`: called in every wait until
+// the engine exists; may be null. `reconcile`: called by all ranks together before the engine takes
 // entries; may be empty.
 Status MakeEngine(const Making& making, World* world, WaitMonitor* monitor,
                   const ElasticJob::Reconcile& reconcile, std::shared_ptr<Engine>* engine);
 
-// Meets all members of a roster over TCP. `listener`: a descriptor that listens where the roster
-// says of this process; copied. `world`: what the engine is made of, and owns.
+// Connects all members of a roster over TCP. `listener`: a descriptor that listens at the address
+// that the roster has for this process; copied. `world`: receives the world of the engine, which
+// owns it.
 Status MakeEngineOfRoster(const Making& making, int listener, const Roster& roster,
                           WaitMonitor* monitor, const ElasticJob::Reconcile& reconcile,
                           std::shared_ptr<Engine>* engine, World** world);

@@ -10,10 +10,12 @@
 namespace tfhvd {
 namespace {
 
-// A run that failed can begin something only until its other threads have come to rest.
+// A failed run can start a collective only until its other threads have stopped, so old ones are
+// dropped.
 constexpr size_t kFailedRunsKept = 256;
 
-// There is no memory for a result of another shape on a GPU: that ends the job.
+// Returns the error of a result of unexpected shape on a GPU, for which there is no memory. It ends
+// the job.
 Status NoMemoryOnGpu(const Request& request, const Status& why) {
   if (!why.ok()) return why;
   return Status::InvalidArgument(
@@ -22,7 +24,8 @@ Status NoMemoryOnGpu(const Request& request, const Status& why) {
       "have ended. Give every rank the same number of batches, or pass jit_compile=False.");
 }
 
-// The first one counts; what was taken back has another one as its cause.
+// Keeps the first failure, except that any failure replaces kCancelled: a collective that was taken
+// back has another failure as its cause.
 void NoteFailure(const Status& status, Status* first) {
   if (status.ok()) return;
   if (first->ok() || first->code() == StatusCode::kCancelled) *first = status;
@@ -107,7 +110,7 @@ Status PendingCollectives::Finish(const std::vector<Id>& ids, const std::vector<
   TakeBack(ended);
   MutexLock lock(&mutex_);
   WaitFor(ended);
-  // Their memory goes by the framework's streams, after what we do with it.
+  // The framework's streams free that memory: after our work on it.
   for (const auto& pending : ended) (void)Follow(*pending, pending->stream);
   return status;
 }
@@ -142,8 +145,8 @@ size_t PendingCollectives::size() const {
   return pending_.size();
 }
 
-// On the engine's thread, which alone has the `reshaped` until it is over. The other
-// ranks are in the collective already: it must have its memory and come to its end.
+// Runs on the engine's thread, the only user of `reshaped` until the collective is over. The other
+// ranks have already begun the collective, so it must get its memory and complete here, too.
 Status PendingCollectives::Allocate(PendingCollective* pending, size_t tensor, const Shape& shape,
                                     void** output) {
   const Request& request = *pending->request;
@@ -163,7 +166,7 @@ Status PendingCollectives::Allocate(PendingCollective* pending, size_t tensor, c
     why = Status::InvalidArgument("The ranks' first dimensions differ in " + what +
                                   " and XLA fixes shapes beforehand. Make them equal, by padding, "
                                   "or call it outside of jit_compile=True.");
-  } else if (ranks * rows != expected.shape[0]) {  // ranks were lost or have come since
+  } else if (ranks * rows != expected.shape[0]) {  // ranks have failed or joined since
     why = Status::Aborted(std::to_string(ranks) + " ranks take part in " + what +
                           ", there were other ranks when it was compiled, and XLA fixes shapes "
                           "beforehand. In an elastic job call it outside of jit_compile=True.");
@@ -176,14 +179,14 @@ Status PendingCollectives::Allocate(PendingCollective* pending, size_t tensor, c
   return Status::Ok();
 }
 
-// Whether the result lacks the rows of ranks that have joined, and nothing else is odd about it.
+// Returns whether the result lacks only the rows of ranks that have joined (hvd.join).
 bool PendingCollectives::LacksJoinedAlone(const Reshaped& reshaped, int64_t rows) {
   return !reshaped.first_dims.empty() &&
          std::all_of(reshaped.first_dims.begin(), reshaped.first_dims.end(),
                      [rows](int64_t n) { return n == rows || n == kJoined; });
 }
 
-// Moves rows to where they would be had nobody joined, with zeros between.
+// Moves the rows to their places among the rows of all ranks, and fills the gaps with zeros.
 void PendingCollectives::PutInPlace(PendingCollective* pending) {
   for (size_t i = 0; i < pending->reshaped.size(); ++i) {
     const Reshaped& reshaped = pending->reshaped[i];
@@ -220,7 +223,8 @@ void PendingCollectives::OnDone(const std::shared_ptr<PendingCollective>& pendin
     if (pending->waiter != nullptr && --pending->waiter->left == 0)
       pending->waiter->changed.NotifyAll();
   }
-  // Before this returns: the next execution uses the same names (see negotiation.md, error epoch).
+  // TakeBack before this returns: the next execution uses the same names (see negotiation.md, error
+  // epoch).
   TakeBack(rest);
 }
 
@@ -238,7 +242,7 @@ void PendingCollectives::WaitFor(const Several& several) {
   for (const auto& pending : several) pending->waiter = nullptr;
 }
 
-// Those that are not over.
+// Returns the collectives that are not over.
 PendingCollectives::Several PendingCollectives::UnderWay() const {
   Several all;
   for (const auto& [id, pending] : pending_) all.push_back(pending);
@@ -270,7 +274,7 @@ Status PendingCollectives::Take(const std::vector<Id>& ids, const std::vector<vo
       "of TensorFlow and tfhvd; until then use jit_compile=False");
 }
 
-// They begin nothing any more.
+// Makes these runs fail, so that they start no more collectives.
 void PendingCollectives::FailRuns(const Several& several, const Status& why) {
   for (const auto& pending : several) {
     if (WhyFailed(pending->run) == nullptr) failed_.push_back({pending->run, why});
@@ -278,7 +282,8 @@ void PendingCollectives::FailRuns(const Several& several, const Status& why) {
   while (failed_.size() > kFailedRunsKept) failed_.pop_front();
 }
 
-// What is over by now does not mind. Not with the mutex: this may be told at once that one is over.
+// Has no effect on collectives that are over. Called without the mutex: Ask may complete a
+// collective at once, which calls OnDone.
 void PendingCollectives::TakeBack(const Several& several) {
   for (const auto& pending : several) {
     const EntryId entry = pending->withdrawal.Ask();
@@ -286,7 +291,7 @@ void PendingCollectives::TakeBack(const Several& several) {
   }
 }
 
-// Null: it has not failed.
+// Returns null if the run has not failed.
 const Status* PendingCollectives::WhyFailed(Run run) const {
   const auto found = std::find_if(failed_.begin(), failed_.end(),
                                   [run](const FailedRun& each) { return each.run == run; });

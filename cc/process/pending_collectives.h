@@ -1,22 +1,22 @@
-// PendingCollectives: collectives whose submitter does not stay. A compiled function begins a
-// collective in one call, which gives it a number, and waits for the collectives of many numbers
-// in a later call.
+// PendingCollectives: collectives of compiled functions. A compiled function starts a collective in
+// one call, which returns a number, and waits for many collectives, by their numbers, in a later
+// call.
 //
-// A run is one execution of a compiled function, or of a loop's body or a branch in it. If one of
-// its collectives fails the execution ends, and its memory goes; nothing of it may be under way by
-// then. XLA does not say which runs are parts of one execution. Therefore all that is under way in
-// any run is taken back when one fails, and these runs begin nothing any more; Finish, when it
-// fails, waits for them.
+// A run is one execution of a compiled function, or of the body of a loop or branch in it. If one
+// of its collectives fails, the execution ends and its memory is freed, so no collective of it may
+// still run. XLA does not say which runs belong to one execution. Therefore the failure of one run
+// takes back the unfinished collectives of every run, and these runs start no more. When Finish
+// fails, it waits for all of them.
 //
-// A result has the shape that the compiled function expects, or the collective fails. Where ranks
-// have joined they bring rows of zeros to an allgather, in their places, as they bring zeros to an
-// allreduce.
+// A result must have the shape that the compiled function expects, or the collective fails. Ranks
+// that have joined (hvd.join) contribute rows of zeros to an allgather, as they contribute zeros to
+// an allreduce.
 //
-// On a GPU a collective is over, here, once it is in order on our stream; Finish makes the stream
-// that it is given come after it, and does not wait for the GPU.
+// On a GPU, a collective is over as soon as it is enqueued on our stream. Finish makes the given
+// stream wait for it, and does not wait for the GPU.
 //
-// All methods may be called from any thread. Start waits no longer than Engine::Submit, Finish
-// until the collectives are over: it must not be called on an engine's thread.
+// All methods may be called from any thread. Start waits no longer than Engine::Submit. Finish
+// waits until the collectives are over, so it must not be called on an engine's thread.
 #pragma once
 
 #include <cstdint>
@@ -43,42 +43,42 @@ class PendingCollectives {
   PendingCollectives(const PendingCollectives&) = delete;
   PendingCollectives& operator=(const PendingCollectives&) = delete;
 
-  // Where the result of one tensor is to be, and its shape: fixed before the other ranks are asked.
+  // The memory and shape of one tensor's result. They are fixed before the other ranks are asked.
   struct Result {
     void* data = nullptr;
     Shape shape;
   };
 
-  // Gives the number of a new run.
+  // Returns the number of a new run.
   Run Begin();
 
-  // Submits the entry, whose outputs and callbacks are set here, and gives its number. Inputs and
-  // results stay where they are until Finish has returned for this one or, with an error, for any
-  // other. What goes wrong at once (`engine` may be null) is Finish's to report.
+  // Submits the entry and returns its number. This sets the entry's outputs and callbacks. Inputs
+  // and results must stay in place until Finish has returned for this number or, with an error, for
+  // any other number. Finish reports immediate errors, too; `engine` may be null.
   Id Start(Run run, const std::shared_ptr<Engine>& engine, Entry entry,
            std::vector<Result> results);
 
-  // Waits for the collectives of these numbers, which are void afterwards. Reports the first that
-  // failed, in their order; of one that was taken back, why. `outputs` are
-  // the addresses at which the caller looks for all results, in order; one that is not the same as
-  // at the start is an error. `stream`: the stream on the GPU that goes on with the results.
+  // Waits for the collectives of these numbers, which are invalid afterwards. Returns the first
+  // failure in the order of `ids`; for a collective that was taken back, the cause. `outputs`: the
+  // addresses where the caller expects all results, in order; an address that differs from Start's
+  // is an error. `stream`: the GPU stream that uses the results next.
   Status Finish(const std::vector<Id>& ids, const std::vector<void*>& outputs,
                 void* stream = nullptr);
 
-  // Runs and collectives travel from call to call as numbers in the function's memory. Where that
-  // is a GPU's memory, which the host cannot read, the number is kept here, by the address that it
+  // Runs and collectives pass from call to call as numbers in the function's memory. The host
+  // cannot read the memory of a GPU, so for a GPU the number is kept here under the address that it
   // would have there.
   void Keep(const void* address, int64_t number);
   std::optional<int64_t> Kept(const void* address) const;
-  // The same of a number that nobody asks for again.
+  // Like Kept, and removes the number.
   std::optional<int64_t> TakeKept(const void* address);
 
-  // How many numbers are not void.
+  // Returns how many numbers are valid.
   size_t size() const;
 
  private:
   struct Waiter;
-  // A result that has another shape than expected.
+  // A result whose shape differs from the expected one.
   struct Reshaped {
     std::vector<char> memory;
     std::vector<int64_t> first_dims;  // allgather: Decision::first_dims
@@ -87,24 +87,24 @@ class PendingCollectives {
     Run run = 0;
     SharedRequest request;
     std::vector<Result> results;
-    std::vector<Reshaped> reshaped;  // by result; the engine's until it is over
-    Status why_reshaped;             // ok: no error is to be made of it
-    std::weak_ptr<Engine> engine;    // weak: this must not be an engine's last owner
+    std::vector<Reshaped> reshaped;  // by result; used by the engine until the collective is over
+    Status why_reshaped;             // ok: the difference in shape is no error
+    std::weak_ptr<Engine> engine;    // weak: an engine must not end here
     Withdrawal withdrawal;
-    void* stream = nullptr;     // on a GPU: the start's
-    std::shared_ptr<void> end;  // on a GPU: where our stream is done with it
+    void* stream = nullptr;     // on a GPU: the stream at the start
+    std::shared_ptr<void> end;  // on a GPU: the mark on our stream after its work
     bool over = false;
     Status status;
-    Waiter* waiter = nullptr;  // Not owned: whoever waits for it to be over.
+    Waiter* waiter = nullptr;  // Not owned: the call of Finish that waits for it.
   };
   using Several = std::vector<std::shared_ptr<PendingCollective>>;
-  // One call of Finish, asleep until all its collectives are over.
+  // One call of Finish, which sleeps until all its collectives are over.
   struct Waiter {
     const Several* several = nullptr;  // Not owned.
     size_t left = 0;
     CondVar changed;
   };
-  // A run that has ended with the failure of this or another one's collective.
+  // A run that failed because a collective of this run or of another one failed.
   struct FailedRun {
     Run run = 0;
     Status why;
@@ -130,11 +130,11 @@ class PendingCollectives {
   Id last_id_ TFHVD_GUARDED_BY(mutex_) = 0;
   Map pending_ TFHVD_GUARDED_BY(mutex_);
   std::vector<const Waiter*> waiters_ TFHVD_GUARDED_BY(mutex_);
-  std::deque<FailedRun> failed_ TFHVD_GUARDED_BY(mutex_);         // the last few
-  std::map<const void*, int64_t> kept_ TFHVD_GUARDED_BY(mutex_);  // addresses are used again
+  std::deque<FailedRun> failed_ TFHVD_GUARDED_BY(mutex_);         // the most recent ones
+  std::map<const void*, int64_t> kept_ TFHVD_GUARDED_BY(mutex_);  // an address may be used again
 };
 
-// This process's.
+// The one of this process.
 PendingCollectives& ProcessPendingCollectives();
 
 }  // namespace tfhvd

@@ -25,35 +25,34 @@
 namespace tfhvd {
 namespace {
 
-// How long collectives of an elastic job wait to be told who is lost, once one has failed.
+// How long collectives of an elastic job wait for the next roster after one has failed.
 constexpr std::chrono::seconds kRosterLimit(60);
 
-// The one global. Never destroyed: at the end of a process that could not say goodbye the engine's
-// thread still runs.
+// The one global. Never destroyed, because the engine's thread may run until the process ends.
 struct State {
   Mutex lifecycle;  // held by Init, Shutdown and Finalize; taken before `mutex`
-  std::unique_ptr<World> world TFHVD_GUARDED_BY(lifecycle);  // of all that were started together
-  // A job was lost, and none of all processes has ended well since.
+  std::unique_ptr<World> world TFHVD_GUARDED_BY(lifecycle);  // of all processes of the start
+  // Whether a job has failed and no job of all processes has ended well since.
   bool lost TFHVD_GUARDED_BY(lifecycle) = false;
-  // Jobs of some of them, by their ranks.
+  // The worlds of jobs of some of the processes, by their ranks.
   std::map<std::vector<int>, std::unique_ptr<World>> parts TFHVD_GUARDED_BY(lifecycle);
 
-  // Of an elastic job: where it is told of its members, and a copy of the descriptor that listens,
-  // for each generation's own.
+  // In an elastic job: the membership that the launcher sends, and a copy of the listening
+  // descriptor, from which each generation makes its copy.
   std::unique_ptr<LauncherMembership> membership TFHVD_GUARDED_BY(lifecycle);
   Fd listener TFHVD_GUARDED_BY(lifecycle);
-  std::optional<Making> joining TFHVD_GUARDED_BY(lifecycle);  // of a process that comes later
+  std::optional<Making> joining TFHVD_GUARDED_BY(lifecycle);  // set in a process that joins later
 
   Mutex mutex;
   Failpoints failpoints TFHVD_GUARDED_BY(mutex);  // of an elastic job
   std::shared_ptr<Engine> engine TFHVD_GUARDED_BY(mutex);
-  std::shared_ptr<ElasticJob> elastic TFHVD_GUARDED_BY(mutex);  // its engine is in use instead
-  std::shared_ptr<Engine> rehearsal TFHVD_GUARDED_BY(mutex);    // in use instead of both
-  std::optional<Place> place TFHVD_GUARDED_BY(mutex);           // that it rehearses for
+  std::shared_ptr<ElasticJob> elastic TFHVD_GUARDED_BY(mutex);  // used instead of `engine`
+  std::shared_ptr<Engine> rehearsal TFHVD_GUARDED_BY(mutex);    // of the warm-up; used first
+  std::optional<Place> place TFHVD_GUARDED_BY(mutex);           // that the warm-up is for
   std::atomic<bool> is_elastic{false};
 
-  MemoryPool pool;    // provides its own synchronisation
-  BlockCache blocks;  // likewise
+  MemoryPool pool;    // provides its own synchronization
+  BlockCache blocks;  // provides its own synchronization
 };
 
 State& TheState() {
@@ -61,8 +60,8 @@ State& TheState() {
   return *state;
 }
 
-// Null in a job of fixed size, where nothing is locked for it: all entries pass here; and for an
-// `engine` that rehearses.
+// Returns null in a job of fixed size, without taking a lock, because all entries pass here; and
+// for the `engine` of a warm-up.
 std::shared_ptr<ElasticJob> TheElasticJob(const std::shared_ptr<Engine>& engine = nullptr) {
   State& state = TheState();
   if (!JobIsElastic()) return nullptr;
@@ -74,7 +73,7 @@ std::chrono::nanoseconds NanosecondsOf(double seconds) {
   return std::chrono::nanoseconds(static_cast<int64_t>(seconds * 1e9));
 }
 
-// Whoever started this process says whether it has peers.
+// The launcher of this process says whether there are other processes.
 Status ConnectWorld(const Config& config, const TcpEndpoints& endpoints,
                     std::unique_ptr<World>* world) {
   if (endpoints.exists()) return ConnectTcpWorld(config, endpoints, world);
@@ -84,8 +83,8 @@ Status ConnectWorld(const Config& config, const TcpEndpoints& endpoints,
   return Status::Ok();
 }
 
-// The world of `ranks`, none for all. A list of all ranks in order is no part: every rank may then
-// say it in its own way.
+// Finds the world of `ranks`; empty for all. A list of all ranks in order means the same as an
+// empty one: each rank may use either form.
 Status FindWorld(const Config& config, const std::vector<int>& ranks, const TcpEndpoints& endpoints,
                  State* state, World** world) TFHVD_REQUIRES(state->lifecycle) {
   if (state->world == nullptr)
@@ -98,18 +97,19 @@ Status FindWorld(const Config& config, const std::vector<int>& ranks, const TcpE
   return Status::Ok();
 }
 
-// `engine`: that of `roster`, or null; see ElasticJob. `log`: for what becomes of it.
+// `engine`: the engine of `roster`, or null; see ElasticJob. `log`: for changes of the members.
 std::shared_ptr<ElasticJob> MakeElasticJob(Making making, Roster roster,
                                            std::shared_ptr<Engine> engine, const Log& log,
                                            State* state) TFHVD_REQUIRES(state->lifecycle) {
   making.warnings.clear();
   return std::make_shared<ElasticJob>(
       std::move(roster), std::move(engine), state->membership.get(),
-      // `world`: that of the job's latest engine, which lives as long as this is called.
+      // `world`: the world of the job's latest engine, which lives during this call.
       [making, listener = state->listener.get(), world = state->world.get()](
           const Roster& next, WaitMonitor* monitor, const ElasticJob::Reconcile& reconcile,
           std::shared_ptr<Engine>* opened) mutable {
-        // Peers of the next generation come to the same port, and some may have come already.
+        // Peers of the next generation connect to the same port, and some may have connected
+        // already.
         world->StopListening();
         LongWaitMonitor waits(monitor, making.config, next.rank);
         return MakeEngineOfRoster(making, listener, next, &waits, reconcile, opened, &world);
@@ -117,7 +117,7 @@ std::shared_ptr<ElasticJob> MakeElasticJob(Making making, Roster roster,
       log, kRosterLimit, making.config.failpoints);
 }
 
-// `rank`: the number that this process was started with.
+// `rank`: the number that the launcher gave to this process.
 Status SetFailpoints(int rank, Config* config, State* state) TFHVD_EXCLUDES(state->mutex) {
   TFHVD_RETURN_IF_ERROR(Failpoints::Parse(config->test_failpoints, rank, &config->failpoints));
   const MutexLock lock(&state->mutex);
@@ -125,8 +125,8 @@ Status SetFailpoints(int rank, Config* config, State* state) TFHVD_EXCLUDES(stat
   return Status::Ok();
 }
 
-// Of a process without an engine: a later roster is the first one that it takes part in. `before`:
-// who was started together with it.
+// For a process without an engine: its first roster is still to come. `before`: the processes that
+// were started together with it.
 void AwaitRoster(const Making& making, int rank, std::vector<int> before, State* state)
     TFHVD_REQUIRES(state->lifecycle) {
   Roster none;
@@ -139,7 +139,7 @@ void AwaitRoster(const Making& making, int rank, std::vector<int> before, State*
   state->is_elastic.store(true);
 }
 
-// Of a process that others are to let in.
+// For a process that the other ranks have to admit.
 Status BeginToJoin(const Making& making, const TcpEndpoints& endpoints, int membership,
                    State* state) TFHVD_REQUIRES(state->lifecycle) {
   if (state->world != nullptr) {
@@ -147,15 +147,15 @@ Status BeginToJoin(const Making& making, const TcpEndpoints& endpoints, int memb
         "this process has joined a job that was there before it, and can begin no other one. Call "
         "hvd.init() once.");
   }
-  state->world = MakeSoloWorld();  // of all that were started together with it
+  state->world = MakeSoloWorld();  // of all processes that were started together
   state->membership = std::make_unique<LauncherMembership>(membership, endpoints.rank);
   AwaitRoster(making, endpoints.rank, {}, state);
   state->joining = making;
   return Status::Ok();
 }
 
-// Meets all that were started together. In an elastic job some may be lost meanwhile: then it goes
-// on without them, and `engine` stays null until it does.
+// Connects all processes that were started together. In an elastic job some may fail meanwhile:
+// then the job continues without them, and `engine` stays null until the next roster.
 Status MeetFirst(const Making& making, int rank, World* world, State* state,
                  std::shared_ptr<Engine>* engine) TFHVD_REQUIRES(state->lifecycle) {
   StartMonitor monitor(state->membership.get(), making.config, rank);
@@ -268,13 +268,13 @@ Status ShutdownProcess(const std::string& reason) {
   const std::shared_ptr<ElasticJob> job = TheElasticJob();
   if (job != nullptr) job->Stop();
   const std::shared_ptr<Engine> engine = ProcessEngine();
-  if (engine == nullptr) {  // it was in no job, or waited to be let in to one
+  if (engine == nullptr) {  // it was in no job, or waited for admission
     MutexLock lock(&state.mutex);
     state.is_elastic.store(false);
     state.elastic.reset();
     return Status::Ok();
   }
-  // The environment may be another one by now.
+  // The settings of the engine, because the environment may have changed.
   const Config& config = engine->config();
   config.failpoints.Pass(Failpoint::kLeaving);
   engine->Leave(reason);
@@ -301,7 +301,7 @@ Status ShutdownProcess(const std::string& reason) {
   if (!engine->lost().ok()) {
     state.lost = true;
   } else if (engine->topology().size == state.world->size()) {
-    state.lost = false;  // every process was there once more, and has left
+    state.lost = false;  // every process was in this job, and has left
   }
   state.world->SetWaitMonitor(nullptr);
   for (auto& [ranks, part] : state.parts) {

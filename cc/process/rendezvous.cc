@@ -7,7 +7,7 @@
 
 namespace tfhvd {
 
-// Held by the entry as well: the engine may write into it after the rendezvous is gone.
+// The entry shares this state, because the engine may write into it after the rendezvous is gone.
 struct Rendezvous::State {
   const int64_t here = 1;
   int64_t there = 0;
@@ -21,7 +21,7 @@ Rendezvous::Rendezvous() : state_(std::make_shared<State>()) {
   Entry entry;
   Request* request = entry.request.Edit();
   request->key.name = "tfhvd.rendezvous";
-  request->kind = Collective::kAllReduce;  // Ranks that have joined bring 0.
+  request->kind = Collective::kAllReduce;  // Ranks that have joined contribute 0.
   request->reduction.op = ReduceOp::kSum;
   request->tensors = {{DType::kInt64, {}}};
   entry.anonymous = true;

@@ -1,4 +1,4 @@
-// Rendezvous: finds out, without waiting, whether every rank of the job has come to one point of
+// Rendezvous: finds out, without waiting, whether every rank of the job has reached one point of
 // the program.
 #pragma once
 
@@ -10,20 +10,20 @@ namespace tfhvd {
 
 class Engine;
 
-// Any thread. A rank that has joined is not there. Where the other ranks never come, nothing of it
-// is left once the rendezvous is destroyed.
+// Any thread. Ranks that have joined (hvd.join) do not count as present. If the other ranks never
+// come, the destructor removes all traces of the rendezvous.
 class Rendezvous {
  public:
-  // Comes to the next rendezvous of the process's engine; without one nobody is ever there.
+  // Enters the next rendezvous of the process's engine; without an engine, it never completes.
   Rendezvous();
 
-  // Goes away again, if not every rank has come.
+  // Leaves the rendezvous, unless it is complete.
   ~Rendezvous();
 
   Rendezvous(const Rendezvous&) = delete;
   Rendezvous& operator=(const Rendezvous&) = delete;
 
-  // Whether every rank has come.
+  // Returns whether every rank has entered it.
   bool IsComplete() const;
 
  private:
