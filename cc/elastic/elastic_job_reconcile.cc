@@ -1,4 +1,4 @@
-// What the members of a new generation do together before their engine takes entries.
+// The steps that the members of a new generation take together before their engine takes entries.
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -22,7 +22,7 @@ Status ElasticJob::ReconcileWith(const Roster& before, const Roster& roster,
   if (shared.go_back) FailUntilGoneBack(roster.generation);
   if (shared.some_are_new) TFHVD_RETURN_IF_ERROR(ShareCountsWith(before, everyone));
   failpoints_.Pass(Failpoint::kReconciled);
-  // All of them have come so far: what is left is done anew, by all.
+  // Every rank has now done the same collectives. All ranks do the remaining ones together.
   {
     const MutexLock lock(&mutex_);
     kept_.ForEach([&](KeptEntry* kept) { kept->RenumberRoot(before, roster); });
@@ -40,7 +40,8 @@ Status ElasticJob::ReconcileWith(const Roster& before, const Roster& roster,
   return Status::Ok();
 }
 
-// No engine has an entry. Some ranks have done what others have not: all count anew.
+// No engine has an entry. Ranks may have done different collectives, so all ranks start to count
+// from zero.
 void ElasticJob::FailUntilGoneBack(int generation) {
   const Status why = GoesOnFromCommit();
   {
@@ -54,8 +55,9 @@ void ElasticJob::FailUntilGoneBack(int generation) {
   FailAll([](const KeptEntry&) { return true; }, why);
 }
 
-// Where nobody has counted, a rank was lost before all had met, and nothing was done; but for a
-// process that came later: somebody must know what was.
+// If no rank has counts, a rank failed before the first generation was complete, and no collective
+// was done. This is an error for a process that joined later, which needs the counts of some other
+// rank.
 Status ElasticJob::ShareCountsWith(const Roster& before, Communicator* everyone) {
   std::string own;
   {
@@ -107,13 +109,14 @@ Status ElasticJob::Fetch(const Turn& turn, char* data) {
   return Status::Ok();
 }
 
-// Ends the entry that waits for this outcome, if there is one: no engine has it.
+// Completes the entry that waits for this outcome, if there is one. No engine has that entry.
 void ElasticJob::Take(const Outcome& outcome, const char* data) {
   EntryId number = 0;
   KeptPtr over;
   {
     const MutexLock lock(&mutex_);
-    // Of this name the first that waits is next: copies of a name come in their order.
+    // Entries of one name complete in order, so the first waiting entry of this name is the next
+    // one.
     number = kept_.NextAfter(0, [&outcome](const KeptEntry& kept) {
       return kept.survives() && kept.request().key.name == outcome.turn.name;
     });

@@ -1,6 +1,6 @@
-// KeptEntries: the entries of a process that are under way, in the order of submission. Their
-// numbers count up, so that each is found by its place: all of a step's are added and removed, and
-// to find one in a tree would take as long as the rest that is done for it.
+// KeptEntries: the unfinished entries of a process, in the order of submission. Their numbers
+// increase, so the number of an entry gives its index. A tree would need as much time per lookup as
+// everything else that is done for an entry.
 //
 // Any thread, with the owner's lock held.
 #pragma once
@@ -26,13 +26,13 @@ class KeptEntries {
     ++count_;
   }
 
-  // Null where it is not there.
+  // Returns null if the entry is not there.
   KeptEntry* Find(EntryId number) const {
-    const EntryId place = number - first_;  // of a lower number a very large one
+    const EntryId place = number - first_;  // very large for a number below first_
     return place < places_.size() ? places_[place].get() : nullptr;
   }
 
-  // REQUIRES: it is there.
+  // REQUIRES: the entry is there.
   Pointer Remove(EntryId number) {
     Pointer entry = std::move(places_[number - first_]);
     --count_;
@@ -43,7 +43,7 @@ class KeptEntries {
     return entry;
   }
 
-  // The number of the first one after `number` of which this is true; 0: there is none.
+  // Returns the number of the first entry after `number` that satisfies `is`; 0 if there is none.
   template <typename Is>
   EntryId NextAfter(EntryId number, const Is& is) const {
     EntryId next = number < first_ ? first_ : number + 1;
@@ -54,7 +54,7 @@ class KeptEntries {
     return 0;
   }
 
-  // Calls this for each, in their order.
+  // Calls `act` for each entry, in order.
   template <typename Do>
   void ForEach(const Do& act) const {
     for (const Pointer& entry : places_) {
@@ -63,7 +63,7 @@ class KeptEntries {
   }
 
  private:
-  std::deque<Pointer> places_;  // null where an entry is removed, or its number was given to none
+  std::deque<Pointer> places_;  // null if the entry was removed or the number was never used
   EntryId first_ = 1;           // the number of the first place
   size_t count_ = 0;
 };

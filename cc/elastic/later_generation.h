@@ -1,5 +1,5 @@
-// LaterGeneration: ends the waits of members of a generation for each other once there is a later
-// one; and what fails then.
+// LaterGeneration: ends the waits of a generation's members for each other as soon as a later
+// generation exists; and the errors of such a change.
 #pragma once
 
 #include "cc/base/status.h"
@@ -8,20 +8,20 @@
 
 namespace tfhvd {
 
-// What fails because the members change.
+// The error of calls that fail because the members change.
 inline Status MembersChange() {
   return Status::Aborted("the job continues without ranks that are lost");
 }
 
-// What all fails with in a job that goes by commits (ElasticJob). hvd.elastic.run knows it by how
-// it ends.
+// The error of all entries in a job that goes by commits (see ElasticJob). hvd.elastic.run
+// recognizes it by the end of its text.
 inline Status GoesOnFromCommit() {
   return Status::Aborted(
       "A rank is lost, and collectives on GPUs cannot be finished without it. With "
       "hvd.elastic.run (docs/elastic.md) the job continues from its last commit.");
 }
 
-// Asked on the thread that may ask the membership, which outlives it.
+// Called on the thread that may ask the membership, which outlives this object.
 class LaterGeneration : public WaitMonitor {
  public:
   LaterGeneration(Membership* membership, int generation)

@@ -5,7 +5,7 @@
 namespace tfhvd {
 namespace {
 
-// The ranks of one roster whose processes are not in another one.
+// Returns the ranks in `roster` whose processes are not in `other`.
 std::vector<int> MissingIn(const Roster& other, const Roster& roster) {
   const std::vector<int>& members = other.members;
   std::vector<int> missing;
@@ -16,7 +16,7 @@ std::vector<int> MissingIn(const Roster& other, const Roster& roster) {
   return missing;
 }
 
-// "rank 2 failed; ", or nothing.
+// Returns text such as "rank 2 failed; ", or "" if there are no ranks.
 std::string Said(const std::vector<int>& ranks, const char* of_one, const char* of_more) {
   if (ranks.empty()) return "";
   std::string numbers;

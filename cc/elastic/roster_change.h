@@ -1,4 +1,4 @@
-// What has become of a job's members from one generation to another, as values and in words. Pure.
+// RosterChange: how a job's members differ between two generations, as a value and in words. Pure.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@
 namespace tfhvd {
 
 struct RosterChange {
-  std::vector<int> lost;    // by their ranks of before
-  std::vector<int> joined;  // by their ranks of now
+  std::vector<int> lost;    // ranks in the old roster
+  std::vector<int> joined;  // ranks in the new roster
 };
 RosterChange Compare(const Roster& before, const Roster& roster);
 

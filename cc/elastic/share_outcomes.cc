@@ -61,7 +61,7 @@ Status ShareCounts(const std::string& own, Communicator* everyone, std::string* 
   TFHVD_RETURN_IF_ERROR(GatherTexts(everyone, own, &all));
   const auto found =
       std::find_if(all.begin(), all.end(), [](const std::string& text) { return !text.empty(); });
-  // The same on all that have counted: they have just got even.
+  // All ranks that have counts have equal ones: they have just exchanged their outcomes.
   *counts = found == all.end() ? "" : *found;
   return Status::Ok();
 }

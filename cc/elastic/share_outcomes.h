@@ -1,5 +1,6 @@
-// How the members of a new generation get even: each tells the others what it waits for and what it
-// has, and what some have and others wait for is sent to all. Who is new learns what was counted.
+// The exchange of outcomes in a new generation. Each member sends the collectives that it waits for
+// and the results that it has. A result that one rank has and another waits for is sent to all
+// ranks. A new rank receives the counts.
 #pragma once
 
 #include <cstdint>
@@ -14,25 +15,25 @@
 
 namespace tfhvd {
 
-// What all have told each other.
+// The result of the exchange, equal on all ranks.
 struct Shared {
-  int64_t copied = 0;         // outcomes
+  int64_t copied = 0;         // number of copied outcomes
   bool some_are_new = false;  // a member was not in the job before
-  bool go_back = false;       // all go back to what they have kept, and nothing is copied
+  bool go_back = false;       // all ranks return to their last commit, and nothing is copied
 };
 
-// Collective over all members. `catch_up` is told how many barriers some rank has passed, and
-// called first. `fetch` copies the bytes of an outcome that this rank has to
-// `data`; `take` gets each outcome that is sent, whether this rank waits for it or not. Not ok:
-// another rank is lost; what `take` has had is right all the same.
+// Collective over all members. First calls `catch_up` with the greatest number of barriers that any
+// rank has passed. `fetch` writes the bytes of an outcome of this rank to `data`. `take` receives
+// every outcome that is sent, even if this rank does not wait for it. If the status is not ok,
+// another rank has failed; the outcomes that `take` received are valid nevertheless.
 Status ShareOutcomes(const Position& own, Communicator* everyone,
                      const std::function<void(int64_t barriers)>& catch_up,
                      const std::function<Status(const Turn& turn, char* data)>& fetch,
                      const std::function<void(const Outcome& outcome, const char* data)>& take,
                      const Failpoints& failpoints, Shared* shared);
 
-// Collective over all members. `own`: what this rank has counted; "" where it is new. `counts`:
-// what those that are not new have counted; "" where all are.
+// Collective over all members. `own`: the counts of this rank; "" if it is new. `counts`: the
+// counts of the ranks that are not new; "" if all are new.
 Status ShareCounts(const std::string& own, Communicator* everyone, std::string* counts);
 
 }  // namespace tfhvd
