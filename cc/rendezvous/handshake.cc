@@ -12,7 +12,7 @@
 namespace tfhvd {
 namespace {
 
-// Counts up whenever messages of the negotiation or algorithms of a backend change.
+// Incremented whenever the messages of the negotiation or the algorithms of a backend change.
 constexpr int kProtocol = 13;
 
 std::string HostName() {
@@ -21,7 +21,7 @@ std::string HostName() {
   return name;
 }
 
-// Empty where it is not known.
+// Returns "" if it is unknown.
 std::string PidNamespace() {
   char target[64];
   const ssize_t length = readlink("/proc/self/ns/pid", target, sizeof target);
@@ -37,7 +37,7 @@ bool CanSee(const Handshake& mine, const Handshake& other) {
 
 std::string EncodeHandshake(const Handshake& handshake) {
   char density[32];
-  std::snprintf(density, sizeof density, "%.17g", handshake.sparse_density);  // to the bit
+  std::snprintf(density, sizeof density, "%.17g", handshake.sparse_density);  // all digits
   return std::to_string(handshake.protocol) + "\n" + handshake.host + "\n" + handshake.machine +
          "\n" + std::to_string(handshake.fusion_threshold) + "\n" +
          std::to_string(handshake.alone_bytes) + "\n" +
@@ -126,7 +126,7 @@ Status ExchangeHandshakes(Communicator* communicator, Config* config, Topology* 
   for (const std::string& text : texts) {
     Handshake handshake;
     TFHVD_RETURN_IF_ERROR(DecodeHandshake(text, &handshake));
-    if (hosts.empty()) {  // rank 0's word holds for all
+    if (hosts.empty()) {  // rank 0's settings hold for all ranks
       config->fusion_threshold = handshake.fusion_threshold;
       config->alone_bytes = handshake.alone_bytes;
       config->cpu_operations = handshake.cpu_operations;

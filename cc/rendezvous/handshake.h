@@ -1,5 +1,5 @@
-// Handshake: what ranks tell each other before the engine starts, so that all run by the same
-// rules.
+// Handshake: the messages that ranks exchange before the engine starts, so that all use the same
+// settings.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@
 
 namespace tfhvd {
 
-// What a rank's program has to say to the others.
+// What a rank's program says about itself to the other ranks.
 struct Identity {
   Versions versions;
   std::string watch_address;  // see Topology
@@ -22,7 +22,7 @@ struct Identity {
 // One rank's message of the handshake.
 struct Handshake {
   int protocol = 0;
-  std::string host;     // for messages
+  std::string host;     // used in texts for people
   std::string machine;  // equal for ranks of one host and boot
   int64_t fusion_threshold = 0;
   int64_t alone_bytes = 0;
@@ -32,22 +32,22 @@ struct Handshake {
   OnOutlier on_outlier = OnOutlier::kWarn;
   int local_process = -1;  // see Topology
   int pid = 0;
-  std::string pid_namespace;  // equal where the pids of one mean the same to the other
+  std::string pid_namespace;  // equal if the pids of two processes mean the same
   Identity identity;
   bool float32_across_hosts = false;
 };
 
-// The fields of another protocol are filled as far as they are there: protocol, host and versions
+// Decoding a handshake of another protocol fills the fields that exist: protocol, host and versions
 // keep their places.
 std::string EncodeHandshake(const Handshake& handshake);
 Status DecodeHandshake(const std::string& text, Handshake* handshake);
 
-// This process's own.
+// Returns the handshake of this process.
 Handshake MakeHandshake(const Config& config, const Identity& identity = {});
 
-// Collective: the handshakes of all ranks give the topology; rank 0's settings replace `config`'s
-// where they must be equal on all ranks. kFailedPrecondition, on all ranks, where they have not the
-// same versions.
+// Collective. The handshakes of all ranks give the topology. Rank 0's settings replace those of
+// `config` that must be equal on all ranks. Returns kFailedPrecondition on all ranks if their
+// versions differ.
 Status ExchangeHandshakes(Communicator* communicator, Config* config, Topology* topology,
                           const Identity& identity = {});
 

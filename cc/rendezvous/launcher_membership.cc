@@ -40,7 +40,7 @@ void LauncherMembership::Stop() {
   (void)!write(stop_.get(), &once, sizeof once);
 }
 
-// Waits at most for so long, and takes in what has come.
+// Waits at most `milliseconds` for data and takes in the lines that have arrived.
 void LauncherMembership::Read(int milliseconds) {
   pollfd ready[] = {{descriptor_.get(), POLLIN, 0}, {stop_.get(), POLLIN, 0}};
   if (poll(ready, 2, milliseconds) <= 0 || !over_.ok()) return;

@@ -1,11 +1,11 @@
-// LauncherMembership: the rosters that tfhvdrun --elastic sends this process, over a descriptor
-// that the process has inherited. A line each:
+// LauncherMembership: the rosters that tfhvdrun --elastic sends to this process over a descriptor
+// that the process has inherited. Each message is a line:
 //
 //   roster GENERATION ADMITTED TOKEN NUMBER=ADDRESSES NUMBER=ADDRESSES ...   the members, by rank
-//   waiting COUNT                                                   so many wait to be let in
-//   over WHY                                                        no roster follows
+//   waiting COUNT                                    number of processes that wait for admission
+//   over WHY                                         no roster follows
 //
-// The end of what can be read is the second one: whoever has started this process is gone.
+// The end of the stream means `over`, too: the launcher is gone.
 #pragma once
 
 #include <atomic>
@@ -19,12 +19,12 @@
 
 namespace tfhvd {
 
-// Reads a line; nullopt where it is malformed, or does not name `member`.
+// Parses a line; returns nullopt if it is malformed or does not name `member`.
 std::optional<Roster> ParseRoster(const std::string& line, int member);
 
 class LauncherMembership : public Membership {
  public:
-  // Takes the descriptor over. `member`: the number that this process was started with.
+  // Takes ownership of the descriptor. `member`: the number that the launcher gave to this process.
   LauncherMembership(int descriptor, int member);
 
   Status Next(int generation, std::chrono::nanoseconds most,

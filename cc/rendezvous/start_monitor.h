@@ -1,6 +1,6 @@
-// What is asked in the waits of ranks that meet, at the start of an elastic job and after each
-// change of its members. A rank that is lost meanwhile may have said nothing to anybody, so that no
-// connection tells of its end: a roster without it does.
+// StartMonitor and LongWaitMonitor: called while ranks wait for each other, at the start of an
+// elastic job and after each change of its members. A rank that fails during that time may not have
+// connected to any other, so that no connection reports its end; a roster without it does.
 #pragma once
 
 #include <chrono>
@@ -14,7 +14,7 @@
 
 namespace tfhvd {
 
-// Asks another monitor, which outlives it, and then warns of long waits as anywhere.
+// Calls another monitor, which outlives this one, and then warns of long waits as every wait does.
 class LongWaitMonitor : public WaitMonitor {
  public:
   LongWaitMonitor(WaitMonitor* changes, const Config& config, int rank)
@@ -30,7 +30,7 @@ class LongWaitMonitor : public WaitMonitor {
   StallGuard limits_;
 };
 
-// Of the start. Used by the thread that may ask the membership, which outlives it.
+// For the start. Used by the thread that may ask the membership, which outlives this object.
 class StartMonitor : public WaitMonitor {
  public:
   StartMonitor(Membership* membership, const Config& config, int rank)
@@ -38,15 +38,15 @@ class StartMonitor : public WaitMonitor {
 
   Status OnWait(const Wait& wait) override { return waits_.OnWait(wait); }
 
-  // Whether the job continues without ranks that were lost. Waits to be told.
+  // Waits for the launcher's word and returns whether the job continues without the failed ranks.
   bool GoesOn() {
     std::optional<Roster> roster;
     return membership_->Next(0, kRosterLimit, &roster).ok() && roster.has_value();
   }
 
  private:
-  // A launcher finds a lost process at once, and a host that is cut off after some seconds. An
-  // error that is no loss is to be told soon.
+  // A launcher notices a failed process at once, and an unreachable host after some seconds. Other
+  // errors should be reported soon.
   static constexpr std::chrono::seconds kRosterLimit{10};
 
   Membership* const membership_;  // Not owned.

@@ -17,14 +17,14 @@ namespace {
 
 struct Transport {
   std::unique_ptr<Communicator> communicator;
-  std::unique_ptr<ControlPlane> control;  // null where none is wanted: in a process set
+  std::unique_ptr<ControlPlane> control;  // null if none is wanted: in a process set
 };
 
-// Those who are to talk: all ranks of the job, or a process set's.
+// The ranks that have to communicate: all ranks of the job, or those of a process set.
 struct Group {
   std::vector<int> ranks;  // of the job, ascending
-  int self = 0;            // this process's index among them
-  HostLayout layout;       // by their indices
+  int self = 0;            // this process's index in `ranks`
+  HostLayout layout;       // by index in `ranks`
 };
 
 Group MakeGroup(const std::vector<int>& ranks, int rank, const std::vector<int>& host_of) {
@@ -39,14 +39,14 @@ Group MakeGroup(const std::vector<int>& ranks, int rank, const std::vector<int>&
   return group;
 }
 
-// The ranks of the job at these indices.
+// Returns the job's ranks at these indices of the group.
 std::vector<int> At(const Group& group, const std::vector<int>& indices) {
   std::vector<int> ranks;
   for (const int index : indices) ranks.push_back(group.ranks[static_cast<size_t>(index)]);
   return ranks;
 }
 
-// Those on this process's host.
+// Returns the ranks of the group on this process's host.
 std::vector<int> Neighbours(const Group& group) {
   const auto host = static_cast<size_t>(group.layout.host_of[static_cast<size_t>(group.self)]);
   return At(group, group.layout.ranks_of[host]);
@@ -60,9 +60,9 @@ class TransportSelector {
     levels_.failpoints = config.failpoints;
   }
 
-  // Collective over the group, which `everyone` joins. `transport` holds the launcher's control
-  // plane before, and everything after; kUnavailable on every rank where nothing is faster than
-  // what the launcher gave.
+  // Collective over the group, which `everyone` connects. `transport` holds the launcher's control
+  // plane before the call, and the selected transport afterwards. Returns kUnavailable on every
+  // rank if nothing is faster than the launcher's transport.
   Status Find(const Group& group, Communicator* everyone, Transport* transport) const {
     return group.layout.hosts() == 1
                ? ShareMemory(group, everyone, transport->control != nullptr, transport)
@@ -70,8 +70,8 @@ class TransportSelector {
   }
 
  private:
-  // Collective over `host`, whose ranks are all on one host. kUnavailable where they cannot share
-  // memory: on all of them.
+  // Collective over `host`, whose ranks are all on one host. Returns kUnavailable on all of them if
+  // they cannot share memory.
   Status ShareMemory(const Group& group, Communicator* host, bool control,
                      Transport* transport) const {
     ShmOptions options;
@@ -82,7 +82,7 @@ class TransportSelector {
     return control ? MakeShmControlPlane(host, &transport->control) : Status::Ok();
   }
 
-  // Collective over all of the group: of how many hosts the ranks share memory.
+  // Collective over the group. Counts the hosts whose ranks share memory.
   static Status CountSharingHosts(const HostLayout& layout, int rank, Communicator* everyone,
                                   bool shares, int64_t* sharing) {
     const bool leads = layout.local_of[static_cast<size_t>(rank)] == 0;
@@ -90,8 +90,8 @@ class TransportSelector {
     return everyone->AllReduce(sharing, sharing, 1, DType::kInt64, Reduction());
   }
 
-  // A host whose ranks cannot share memory uses what carries messages between hosts, within it;
-  // then `transport` keeps the launcher's control plane.
+  // A host whose ranks cannot share memory uses the transport between hosts for its local messages,
+  // too; then `transport` keeps the launcher's control plane.
   Status JoinHosts(const Group& group, Communicator* everyone, Transport* transport) const {
     const HostLayout& layout = group.layout;
     if (layout.hosts() == layout.size()) return Status::Unavailable("every host has one rank");
@@ -133,7 +133,7 @@ class TransportSelector {
   HierarchicalOptions levels_;
 };
 
-// Whether the wanted transport can be had at all in a job of these hosts.
+// Checks whether the wanted transport is possible in a job of these hosts.
 Status CheckWanted(const Config& config, const Topology& topology) {
   const bool one_host = topology.local_size == topology.size;
   if (config.cpu_operations == CpuOperations::kShm && !one_host) {
@@ -145,7 +145,7 @@ Status CheckWanted(const Config& config, const Topology& topology) {
   return Status::Ok();
 }
 
-// What SelectTransport does for whatever is not the ranks' voting.
+// SelectTransport without the part for votes.
 Status SelectFaster(const Config& config, const Topology& topology, const Log& log, World* world,
                     std::unique_ptr<Communicator>* communicator,
                     std::unique_ptr<ControlPlane>* control) {
@@ -173,7 +173,7 @@ Status SelectFaster(const Config& config, const Topology& topology, const Log& l
   return Status::Ok();
 }
 
-// Ranks that share no memory vote by messages, each as if it had a host of its own.
+// Ranks that share no memory vote by messages, as if each were on a separate host.
 Status LetVote(const Topology& topology, std::unique_ptr<ControlPlane>* control) {
   std::vector<int> hosts(topology.hosts.size());
   std::iota(hosts.begin(), hosts.end(), 0);

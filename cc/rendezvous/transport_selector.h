@@ -1,7 +1,7 @@
-// By which transport the ranks of this job talk: what their launcher gave them, or something
-// faster. Ranks of one host: shared memory. Several hosts with several ranks each: shared memory
-// within a host, the launcher's transport across. Otherwise the launcher's transport. By any of
-// them ranks can vote.
+// TransportSelector: which transport the ranks of this job use, the launcher's or a faster one.
+// Ranks of one host use shared memory. Several hosts with several ranks each use shared memory
+// within a host, and the launcher's transport between hosts. All others use the launcher's
+// transport. Ranks can vote over each of them.
 #pragma once
 
 #include <memory>
@@ -16,14 +16,14 @@
 
 namespace tfhvd {
 
-// Collective over all ranks: replaces the communicator of all of them, which `world` opened, and
-// the control plane by faster ones where that is possible and wanted.
+// Collective over all ranks. Replaces the communicator of all ranks, which `world` opened, and the
+// control plane by faster ones if possible and wanted.
 Status SelectTransport(const Config& config, const Topology& topology, const Log& log, World* world,
                        std::unique_ptr<Communicator>* communicator,
                        std::unique_ptr<ControlPlane>* control);
 
-// Opens the communicators of process sets, out of `world` (which must outlive the factory), by the
-// same choice: a set may be on fewer hosts than the job.
+// Makes a factory for the communicators of process sets. It opens them out of `world`, which must
+// outlive it, and selects transports in the same way: a set may be on fewer hosts than the job.
 CommunicatorFactory MakeCommunicatorFactory(const Config& config, const Topology& topology,
                                             const Log& log, World* world);
 

@@ -11,7 +11,8 @@ struct Group {
   std::vector<int> ranks;
 };
 
-// The ranks by version, that of the lowest rank first; those without one are left out.
+// Groups the ranks by version, the group of the lowest rank first; leaves out ranks without a
+// version.
 std::vector<Group> GroupRanks(const std::vector<std::string>& versions) {
   std::vector<Group> groups;
   for (size_t r = 0; r < versions.size(); ++r) {
@@ -24,7 +25,7 @@ std::vector<Group> GroupRanks(const std::vector<std::string>& versions) {
   return groups;
 }
 
-// "rank 3", or "ranks 0-3, 6".
+// Returns "rank 3", or "ranks 0-3, 6".
 std::string RanksText(const std::vector<int>& ranks) {
   std::string text = ranks.size() == 1 ? "rank " : "ranks ";
   for (size_t i = 0; i < ranks.size(); ++i) {
@@ -38,7 +39,7 @@ std::string RanksText(const std::vector<int>& ranks) {
   return text;
 }
 
-// "host a", or "hosts a, b"; no more than a line has room for.
+// Returns "host a", or "hosts a, b", with as many names as fit on a line.
 std::string HostsText(const std::vector<int>& ranks, const std::vector<std::string>& hosts) {
   constexpr size_t kMostNamed = 4;
   std::vector<std::string> names;

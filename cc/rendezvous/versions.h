@@ -1,4 +1,4 @@
-// Versions: what every rank of a job must have alike, and what is said where they do not.
+// Versions: what all ranks of a job must have in common, and the error if they do not.
 #pragma once
 
 #include <string>
@@ -9,13 +9,13 @@
 namespace tfhvd {
 
 struct Versions {
-  std::string tfhvd;       // "": unknown, as of a tfhvd that does not tell
-  std::string tensorflow;  // the part that matters, as "2.21"; "": unknown, or none installed
+  std::string tfhvd;       // "": unknown; older releases do not send it
+  std::string tensorflow;  // major and minor, as "2.21"; "": unknown, or not installed
 };
 
-// Whether the ranks can work together: one version of tfhvd, with one protocol, and of TensorFlow.
-// kFailedPrecondition names each version with its ranks and their hosts. An unknown TensorFlow fits
-// any other. All arguments are by rank.
+// Checks whether the ranks can work together: same version and protocol of tfhvd, same version of
+// TensorFlow. kFailedPrecondition names each version with its ranks and their hosts. An unknown
+// version of TensorFlow matches any other. All arguments are by rank.
 Status CheckVersions(const std::vector<int>& protocols, const std::vector<Versions>& versions,
                      const std::vector<std::string>& hosts);
 
