@@ -1,4 +1,4 @@
-// The engine's clock: seconds, monotonic, of this process alone.
+// The engine's clock: seconds, monotonic, valid in this process only.
 #pragma once
 
 #include <chrono>

@@ -11,7 +11,7 @@ void Consensus::Take(SubmissionQueue::Batch* batch, double now, Outcome* outcome
     for (const EntryId id : batch->cancelled) runner_.Cancel(id);
     for (Entry& entry : batch->entries) runner_.Deviate(std::move(entry));
     for (Entry& entry : batch->twice) {
-      // Where some are cancelled the earlier one may be one of them.
+      // If entries are cancelled, the earlier one may be among them.
       if (runner_.cancels()) {
         runner_.Deviate(std::move(entry));
       } else {
@@ -21,7 +21,7 @@ void Consensus::Take(SubmissionQueue::Batch* batch, double now, Outcome* outcome
     return;
   }
   std::vector<Entry>* const entries = &batch->entries;
-  if (!batch->twice.empty()) {  // of a step that has ended meanwhile
+  if (!batch->twice.empty()) {  // entries of a step that has ended meanwhile
     std::move(batch->twice.begin(), batch->twice.end(), std::back_inserter(*entries));
     SortById(entries);
   }
@@ -29,8 +29,8 @@ void Consensus::Take(SubmissionQueue::Batch* batch, double now, Outcome* outcome
   Negotiate(entries, &batch->cancelled, now, outcome);
 }
 
-// An entry comes after the cancellation of earlier ones, one of which may have its name. The
-// `entries` are in order of submission.
+// Interleaves entries and cancellations: an entry must follow the cancellation of earlier entries,
+// one of which may have its name. `entries` is in order of submission.
 void Consensus::Negotiate(std::vector<Entry>* entries, std::vector<EntryId>* cancelled, double now,
                           Outcome* outcome) {
   std::sort(cancelled->begin(), cancelled->end());
@@ -58,8 +58,8 @@ void Consensus::RunLocked(double now, Outcome* outcome) {
   }
 }
 
-// Votes on the next bucket; whether that was decided. What a step leaves behind that has ended is
-// negotiated.
+// Votes on the next bucket; returns whether the vote was decided. If the step has ended, its
+// remaining entries are negotiated.
 bool Consensus::RunBucket(double now, Outcome* outcome) {
   std::vector<Agreed> bucket;
   const auto progress = runner_.Run(now, !negotiator_.has_news(), &bucket);

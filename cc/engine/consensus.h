@@ -1,8 +1,8 @@
-// Consensus: how this rank comes to agree with all others on what runs next. By messages to the
-// coordinator (Negotiator); or, while a step that repeats is locked, by votes on its buckets
-// (StepRunner). It moves entries from one to the other where a step is locked or ends.
+// Consensus: how this rank agrees with all others on what runs next: by messages to the coordinator
+// (Negotiator), or, while a repeating step is locked, by votes on its buckets (StepRunner). It
+// moves entries from one to the other when a step is locked or ends.
 //
-// Used by whoever runs the engine.
+// Used by the thread that runs the engine.
 #pragma once
 
 #include <memory>
@@ -27,7 +27,8 @@ class Consensus {
  public:
   using Outcome = Negotiator::Outcome;
 
-  // As for Negotiator and StepRunner; `queue` is where `Take` is given from.
+  // Arguments as for Negotiator and StepRunner; `queue` is the source of the batches that Take
+  // gets.
   Consensus(const Config& config, const Log& log, const Topology& topology,
             const ProcessSetTable* sets, MessageChannel* channel, VoteBoard* votes,
             SubmissionQueue* queue)
@@ -39,17 +40,19 @@ class Consensus {
     runner_.SetObserver(observer);
   }
 
-  // Takes over what was drained of the queue.
+  // Takes over a batch that was drained from the queue.
   void Take(SubmissionQueue::Batch* batch, double now, Outcome* outcome);
   void Leave(const std::string& reason) { negotiator_.Leave(reason); }
 
-  // Says what is new here, takes what has arrived, and votes. An error means that the job is lost.
+  // Announces new entries, reads the messages that have arrived, and votes. An error means that the
+  // job has failed.
   Status Step(double now, Outcome* outcome);
 
-  // The next bucket of a locked step and no more: votes on it, and gives it out once all have voted
-  // to commit. Whether it still waits for votes. REQUIRES: locked().
+  // Votes on the next bucket of a locked step, and returns it in `outcome` once all ranks have
+  // voted to commit. Does nothing else. Returns whether it still waits for votes. REQUIRES:
+  // locked().
   bool StepOneBucket(double now, Outcome* outcome);
-  // Takes what has arrived and keeps it for Step; whether Step has anything to do by now.
+  // Reads the messages that have arrived and keeps them for Step; reports whether Step has work.
   Status Poll(double now, bool* anything) { return negotiator_.Poll(now, anything); }
 
   // See Negotiator.
@@ -60,17 +63,17 @@ class Consensus {
   bool left() const { return negotiator_.left(); }
   bool over() const { return negotiator_.over(); }
 
-  // Everything that is in flight, for an engine that stops.
+  // Removes and returns all entries in flight, for an engine that stops.
   std::vector<Entry> TakeAll();
 
-  // Whether nothing that was taken waits for its decision.
+  // Returns whether no entry waits for its decision.
   bool idle() const { return negotiator_.idle() && (!locked() || runner_.idle()); }
   bool expecting() const { return locked() ? runner_.voted() : negotiator_.expecting(); }
-  // When Step has something to do though nothing comes.
+  // Returns the time when Step has work even if no message or entry arrives.
   double wake_at(double now) const;
 
   bool locked() const { return runner_.active(); }
-  // The bucket that an entry may complete, so that there is something to do then; else null.
+  // Returns the bucket whose last entry would give Step work; null if there is none.
   const LockedStep::Bucket* awaited() const {
     return locked() && !runner_.voted() ? &runner_.bucket() : nullptr;
   }

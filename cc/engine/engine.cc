@@ -21,8 +21,8 @@
 namespace tfhvd {
 namespace {
 
-// An idle rank looks for messages this often even where nothing wakes it: only so does rank 0 learn
-// that others wait for it. Costs about 10 microseconds a second.
+// How often an idle rank reads messages if nothing wakes it: otherwise rank 0 would not learn that
+// other ranks wait for it. Costs about 10 microseconds a second.
 constexpr double kIdleWaitSeconds = 0.25;
 
 // How long the loop waits for the next entry of a batch, and how often. TensorFlow starts an
@@ -30,11 +30,12 @@ constexpr double kIdleWaitSeconds = 0.25;
 constexpr long kGatherNs = 20000;
 constexpr int kGatherMost = 50;
 
-// A bucket of a locked step of so many bytes is run by the thread that submits its last tensor:
-// to wake the engine's takes longer.
+// The size in bytes up to which the thread that submits the last tensor of a locked step's bucket
+// runs the bucket: waking the engine's thread would take longer.
 constexpr int64_t kInlineBytes = 1 << 20;
 
-// How long a rank that is done tries to get its last messages out, and one whose job is lost.
+// How long a rank that has finished tries to send its last messages, and a rank whose job has
+// failed.
 constexpr double kFlushSeconds = 5.0;
 constexpr double kLostFlushSeconds = 1.0;
 
@@ -135,8 +136,8 @@ class Engine::Impl {
   Pipeline* pipeline() { return &pipeline_; }
 
  private:
-  // A join asks for another kind of stop; and what is apart from the program's steps ends in the
-  // middle of one.
+  // Joins have a stop request of another kind, and entries apart from the program's steps complete
+  // in the middle of a step.
   static void MarkStop(Entry* entry) {
     if (entry->apart || entry->request->kind == Collective::kJoin) return;
     Request request = *entry->request;
@@ -156,7 +157,8 @@ class Engine::Impl {
     return accelerator_.device->Mark(entry->extras().stream, memory, &entry->EditExtras()->ready);
   }
 
-  // Who may run the stages: the engine's thread, or one that submits, while that thread sleeps.
+  // Only one thread runs the stages: the engine's, or a submitting thread while the engine's
+  // sleeps.
   void Begin() TFHVD_ACQUIRE(running_) {
     running_.Lock();
     runner_.store(std::this_thread::get_id());
@@ -166,15 +168,15 @@ class Engine::Impl {
     running_.Unlock();
   }
 
-  // The bucket that was waited for is complete.
+  // Called when the awaited bucket is complete.
   void RunInline() TFHVD_EXCLUDES(running_) {
-    // A `done` that submits, on this thread.
+    // True if a `done` submits on this thread.
     const bool within = runner_.load() == std::this_thread::get_id();
     if (within || !inline_.load() || !running_.TryLock()) return control_->Wake();
     runner_.store(std::this_thread::get_id());
     bool rest = true;
     try {
-      // Asked again, for the engine's thread may have run meanwhile, or ended.
+      // `inline_` is read again, because the engine's thread may have run meanwhile, or ended.
       if (inline_.exchange(false)) rest = RunBucket();
     } catch (const std::bad_alloc&) {
       pipeline_.LoseForMemory();
@@ -183,8 +185,8 @@ class Engine::Impl {
     if (rest) control_->Wake();
   }
 
-  // Runs the bucket that is complete, and no other, unless others are late; whether there is
-  // anything left for the engine's thread.
+  // Runs the complete bucket and nothing else, unless votes of other ranks are late; returns
+  // whether the engine's thread has more to do.
   bool RunBucket() TFHVD_REQUIRES(running_) {
     if (!consensus().locked()) return true;
     bool waits = false;  // for votes
@@ -194,7 +196,7 @@ class Engine::Impl {
       waits = pipeline_.RunBucket();
     } while (waits && vote_polling_.Pause(Now()));
     vote_polling_.Ended(!waits);
-    control_->BeginInline();  // what rang for the votes has been answered
+    control_->BeginInline();  // the wake-ups for these votes are answered
     const bool rest =
         waits || !consensus().locked() || pipeline_.anything_to_run() || !PrepareToSleep();
     control_->EndInline();
@@ -207,7 +209,8 @@ class Engine::Impl {
     inline_.store(false);
     if (!lost.ok() && !pipeline_.abandoned()) pipeline_.RaiseAlarmAndWait(lost);
     const Status why = lost.ok() ? Status::Aborted("every rank has left the job") : lost;
-    // Before streams are let go: who sees one move on is told why at its next operation.
+    // Closed before streams are released: a program that sees its stream continue gets the reason
+    // at its next operation.
     queue_.Close(why);
     pipeline_.Finish(lost, why);
     queue_.Drain(&batch_);
@@ -227,15 +230,15 @@ class Engine::Impl {
     over_changed_.NotifyAll();
   }
 
-  // Until every rank has left (ok), or the job is lost.
+  // Runs until every rank has left (ok), or the job has failed.
   Status Loop() TFHVD_REQUIRES(running_) {
-    prctl(PR_SET_TIMERSLACK, 1000UL);  // short sleeps are meant to be short
+    prctl(PR_SET_TIMERSLACK, 1000UL);  // makes short sleeps short
     try {
       while (pipeline_.lost().ok() && !consensus().over()) {
         TFHVD_RETURN_IF_ERROR(pipeline_.abandonment());
         Gather();
         if (RunOnce() || !pipeline_.lost().ok()) continue;
-        // Whatever the dead had sent has been read by now, and it was not their farewell.
+        // All messages of the failed rank have been read, and none said that it leaves.
         if (!peers_.ok()) return peers_;
         Wait();
         LookAtPeers();
@@ -246,7 +249,7 @@ class Engine::Impl {
     return pipeline_.lost();
   }
 
-  // Once through the stages with what has come; whether there was anything.
+  // Passes once through the stages with what has arrived; returns whether anything had.
   bool RunOnce() TFHVD_REQUIRES(running_) {
     queue_.Drain(&batch_);
     window_.Took(batch_.entries.size());
@@ -261,7 +264,7 @@ class Engine::Impl {
 
   // The batching window: waits as long as submissions keep coming.
   void Gather() TFHVD_REQUIRES(running_) {
-    if (consensus().locked()) return;  // it is known how many come
+    if (consensus().locked()) return;  // the number of entries is known
     size_t count = queue_.size();
     for (int i = 0; i < kGatherMost && window_.MoreLikely(count); ++i) {
       const timespec t{0, kGatherNs};
@@ -272,7 +275,8 @@ class Engine::Impl {
     }
   }
 
-  // Whether nothing is to be done before more entries come; from here on they are waited for.
+  // Returns whether there is nothing to do before more entries come; allows inline execution from
+  // here on.
   bool PrepareToSleep() TFHVD_REQUIRES(running_) {
     const LockedStep::Bucket* const bucket = consensus().awaited();
     inline_.store(may_run_inline_ && bucket != nullptr && bucket->bytes <= kInlineBytes);
@@ -290,8 +294,8 @@ class Engine::Impl {
     Begin();
   }
 
-  // A rank that is killed sends no word, and what started it need not tell either. Nor does what
-  // still runs on a GPU: over its own links, NCCL waits for a dead peer's part for ever.
+  // A killed rank sends no message, and its launcher may not report it. Neither does work on a GPU:
+  // over its own connections, NCCL waits for a failed rank for ever.
   void LookAtPeers() TFHVD_REQUIRES(running_) {
     const double now = Now();
     if (now - looked_ < kIdleWaitSeconds) return;
@@ -307,26 +311,26 @@ class Engine::Impl {
   const Log log_;
   const Topology topology_;
 
-  // The runner's, except ControlPlane::Wait and Wake, and Communicator::Abort.
+  // Used by the runner only, except ControlPlane::Wait and Wake, and Communicator::Abort.
   const std::unique_ptr<ControlPlane> control_;
   const std::unique_ptr<Communicator> communicator_;
-  const Accelerator accelerator_;  // Device::Mark and Follow are called by any thread
-  const bool may_run_inline_;      // whether others than the engine's thread can run anything
-  SubmissionQueue queue_;          // provides its own synchronisation
-  ProcessSetTable sets_;           // likewise; written by the executor
-  Telemetry telemetry_;            // provides its own synchronisation
+  const Accelerator accelerator_;  // any thread calls Device::Mark and Follow
+  const bool may_run_inline_;      // whether other threads than the engine's can run anything
+  SubmissionQueue queue_;          // provides its own synchronization
+  ProcessSetTable sets_;           // provides its own synchronization; the executor writes it
+  Telemetry telemetry_;            // provides its own synchronization
 
   Mutex running_;  // held by the runner
   std::atomic<std::thread::id> runner_{};
-  // Whoever submits the last of the entries that are waited for may run them.
+  // Whether the thread that submits the last awaited entry may run the bucket.
   std::atomic<bool> inline_{false};
   std::atomic<bool> requests_stop_{false};
-  Pipeline pipeline_;  // the runner's, except stop_asked and stop_requested
+  Pipeline pipeline_;  // used by the runner only, except stop_asked and stop_requested
   BatchingWindow window_ TFHVD_GUARDED_BY(running_);
   VotePolling vote_polling_ TFHVD_GUARDED_BY(running_);
   SubmissionQueue::Batch batch_ TFHVD_GUARDED_BY(running_);
-  Status peers_ TFHVD_GUARDED_BY(running_);  // whether all are there, as far as this host sees
-  double looked_ TFHVD_GUARDED_BY(running_) = 0.0;  // when that was asked
+  Status peers_ TFHVD_GUARDED_BY(running_);         // whether all known peers are alive
+  double looked_ TFHVD_GUARDED_BY(running_) = 0.0;  // the time of the last look at peers_
 
   mutable Mutex over_mutex_;
   CondVar over_changed_;

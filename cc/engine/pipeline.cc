@@ -12,13 +12,13 @@
 namespace tfhvd {
 namespace {
 
-// How long a rank whose job is lost goes on before it fails what is pending: its process may
-// end with that, and an MPI that reports ended processes gives out nothing of what they have sent.
-// The others read messages every 100 ms at least.
+// How long a rank of a failed job waits before it fails its pending entries. Its process may end
+// with that failure, and an MPI that reports ended processes then drops the messages that it has
+// sent. The other ranks read messages at least every 100 ms.
 constexpr double kAlarmSeconds = 0.3;
 
-// How often it is looked whether entries that wait for their backward pass delay anything. They
-// come in one after the other; only where a step ends early are there fewer than were announced.
+// How often the stage checks whether entries that wait for the rest of their backward pass delay
+// others. Entries come one after the other; fewer than announced come only if a step ends early.
 constexpr double kHeldSeconds = 0.002;
 
 std::unique_ptr<CoordinatorServer> ServerOf(const Config& config, const Log& log,
@@ -189,7 +189,7 @@ bool Pipeline::expecting() const {
   return consensus_.expecting() || (server_ != nullptr && server_->expecting());
 }
 
-// Before the collective is done: who has its result can ask.
+// Called before the collective is done: a rank that has its result may ask at once.
 void Pipeline::NoteStop(const Agreed& agreed) {
   const bool over = agreed.entry.request->kind == Collective::kJoin;
   const Decision& decision = agreed.decision;

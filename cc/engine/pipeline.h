@@ -1,11 +1,12 @@
 // Pipeline: the data path from entries to their `done`, in one place: consensus, planner, executor;
-// on rank 0 the coordinator's server as well. The engine decides which thread runs them, and when.
+// on rank 0 also the coordinator's server. The engine decides which thread runs them, and when.
 //
-// It is the wait monitor of all that the executor runs: while a collective waits for other ranks,
-// messages move on and nothing is executed, and a failure that any rank has noticed ends the wait.
+// It is the wait monitor of everything that the executor runs: while a collective waits for other
+// ranks, messages are passed on but nothing else is executed, and a failure that any rank has
+// noticed ends the wait.
 //
-// One thread at a time, who runs the engine; stop_asked, stop_requested and Abandon may be called
-// from any.
+// Used by one thread at a time, the runner of the engine; any thread may call stop_asked,
+// stop_requested and Abandon.
 #pragma once
 
 #include <atomic>
@@ -38,65 +39,68 @@ namespace tfhvd {
 
 class Pipeline : public WaitMonitor {
  public:
-  // What is pointed to must outlive this object; `open` as for Engine.
+  // All pointers must outlive this object; `open` as for Engine.
   Pipeline(const Config& config, const Log& log, const Topology& topology, ControlPlane* control,
            Communicator* communicator, ProcessSetTable* sets, SubmissionQueue* queue,
            Observer* observer, CommunicatorFactory open);
 
-  // As for Executor.
+  // See Executor.
   void SetAccelerator(Device* device, Backend* backend) {
     executor_.SetAccelerator(device, backend);
   }
-  // The other ranks are told right after `on_broken`: what follows may take a while, as until an
-  // accelerator has come to rest.
+  // `on_broken` runs before the other ranks are told of a failure, and those before the rest, which
+  // may take a while, such as waiting for an accelerator to stop.
   void SetOnBroken(std::function<void(const Status&)> on_broken);
 
   void BarrierEvery(int64_t bytes, std::function<void()> passed) {
     executor_.BarrierEvery(bytes, std::move(passed));
   }
 
-  // Once through the stages with what was drained from the queue. Whether anything came or went.
+  // Passes once through the stages with a batch from the queue; returns whether there was anything
+  // to do.
   bool Run(SubmissionQueue::Batch* batch);
 
-  // Runs the next bucket of a locked step, and nothing else; whether it still waits for other
-  // ranks' votes. REQUIRES: a step is locked.
+  // Runs the next bucket of a locked step, and nothing else; returns whether it still waits for
+  // votes of other ranks. REQUIRES: a step is locked.
   bool RunBucket();
-  // Whether Run has anything to do by now; what has arrived is kept for it.
+  // Returns whether Run has work; keeps the messages that have arrived for it.
   bool anything_to_run();
 
-  // Not ok: why the job is lost. From then on nothing is executed.
+  // Returns why the job has failed; ok if it has not. After a failure nothing is executed.
   const Status& lost() const { return lost_; }
   void Lose(Status why) {
     if (lost_.ok()) lost_ = std::move(why);
   }
 
-  // Whether the job ends here because of another rank, which has left or is lost. True before any
-  // collective fails for it: who sees that can ask. Any thread.
+  // Returns whether the job ends here because another rank has left or failed. True before any
+  // collective fails for this reason, so that a program that sees the failure can ask. Any thread.
   bool cut_short() const { return cut_short_.load(std::memory_order_acquire); }
 
-  // Ends all waits, and says why from then on: whoever runs the engine is to end it. Any thread.
+  // Ends all waits, and gives `why` as their error from then on; the runner must then end the
+  // engine. Any thread.
   void Abandon(const Status& why) TFHVD_EXCLUDES(abandoned_mutex_);
   bool abandoned() const { return abandoned_.load(std::memory_order_acquire); }
-  // Ok where it is not abandoned.
+  // Returns ok if the pipeline is not abandoned.
   Status abandonment() const TFHVD_EXCLUDES(abandoned_mutex_);
 
-  // This rank has run out of memory: the job is lost.
+  // Fails the job because this rank has no memory left.
   void LoseForMemory();
 
-  // Tells all other ranks why the job is lost, once, unless they know. And waits for a moment, for
-  // what fails next may end this process, before the others have read it.
+  // Tells all other ranks once why the job has failed, unless they know. RaiseAlarmAndWait then
+  // waits a moment: the next failure may end this process before the others have read the message.
   void RaiseAlarm(const Status& lost);
   void RaiseAlarmAndWait(const Status& lost);
 
-  // Nothing follows: lets go of the communicators where the job is `lost`, and fails what is
-  // pending with `why`.
+  // Ends the pipeline: closes the communicators if the job has failed (`lost`), and fails pending
+  // entries with `why`.
   void Finish(const Status& lost, const Status& why);
 
-  // Completes what may have been touched until the last call of MPI, which has been by now.
+  // Completes the entries whose memory MPI might have touched until its last call, which has
+  // returned.
   void CompleteRest() { executor_.CompleteRest(); }
 
   const Consensus& consensus() const { return consensus_; }
-  // When Run has something to do though nothing arrives, and whether a message is likely to.
+  // When Run has work even if nothing arrives, and whether a message is likely to arrive.
   double wake_at(double now) const;
   bool expecting() const;
 
@@ -104,12 +108,12 @@ class Pipeline : public WaitMonitor {
   bool stop_asked(int32_t process_set) TFHVD_EXCLUDES(stopping_mutex_);
   bool stop_requested(int32_t process_set) TFHVD_EXCLUDES(stopping_mutex_);
 
-  // Whether all ranks are there, as far as this host sees. Never blocks.
+  // Checks whether all ranks are alive, as far as this host sees. Never blocks.
   Status LookAtPeers();
 
-  // For a rank that has left, and waits until all have: whether those are there, as far as this
-  // host sees, of whom it needs a word. Rank 0 needs one of each rank that has not left, and the
-  // others need rank 0's: who has left ends as soon as that is read. Never blocks.
+  // For a rank that has left and waits until all have: checks whether the ranks whose message it
+  // needs are alive, as far as this host sees. Rank 0 needs a message of each rank that has not
+  // left. The others need only a message of rank 0, after which they end. Never blocks.
   Status LookAtWhoIsToLeave() const;
 
   Status OnWait(const Wait& wait) override;
@@ -124,11 +128,11 @@ class Pipeline : public WaitMonitor {
   const Log& log_;
   const Topology& topology_;
   ControlPlane* const control_;       // Not owned.
-  Communicator* const communicator_;  // Not owned: of all ranks.
+  Communicator* const communicator_;  // Not owned: the communicator of all ranks.
   const HostPeers host_peers_;
   Observer* const observer_;  // Not owned.
   const std::unique_ptr<Device> host_;
-  const std::unique_ptr<CoordinatorServer> server_;  // rank 0's
+  const std::unique_ptr<CoordinatorServer> server_;  // on rank 0 only
   Consensus consensus_;
   Executor executor_;
   StallGuard guard_;

@@ -10,17 +10,17 @@
 namespace tfhvd {
 namespace {
 
-// A locked step is given up where a bucket does not fill for this long after the last entry, or
-// this many times the longest gap between entries of late; and where others do not vote for so
-// long, so that the coordinator can say who is missing. Both cost little: three steps later it is
-// back.
+// A locked step ends if a bucket does not fill within this time after the last entry, or within
+// this many times the longest recent gap between entries. It also ends if the other ranks do not
+// vote for so long, so that the coordinator can say which ranks are missing. Both cost little: the
+// step is locked again three steps later.
 constexpr double kShortestFillLimit = 0.1;  // seconds
 constexpr double kLongestFillLimit = 2.0;
 constexpr double kGapFactor = 4.0;
 constexpr double kVoteLimit = 1.0;
 
-// Entries of a step do not wake the engine before their bucket is complete. It looks this often
-// whether some have come, and whether the rest is late.
+// How often the engine checks whether entries have arrived, and whether the rest is late: entries
+// of a step wake it only when their bucket is complete.
 constexpr double kLookSeconds = 0.02;
 
 }  // namespace
@@ -40,7 +40,7 @@ void StepRunner::Begin(std::shared_ptr<const LockedStep> step, std::vector<Entry
   if (observer_ != nullptr && observer_->on()) observer_->StepLocked();
 }
 
-// Notes what has come since the last look.
+// Records the entries that have arrived since the last look.
 void StepRunner::Look(double now) {
   const SubmissionQueue::Collected collected = queue_->collected();
   if (collected.taken != collected_.taken) gaps_.Came(now, collected_.waiting == 0);
@@ -85,7 +85,7 @@ StepRunner::Progress StepRunner::Run(double now, bool may_go_on, std::vector<Agr
   return Progress::kRan;
 }
 
-// `why` is set where this rank wants the step to end.
+// Sets `why` if this rank wants the step to end.
 bool StepRunner::WantsToEnd(double now, bool may_go_on, UnlockReason* why) const {
   const auto wants = [why](bool wanted, UnlockReason reason) {
     if (wanted) *why = reason;
@@ -98,7 +98,7 @@ bool StepRunner::WantsToEnd(double now, bool may_go_on, UnlockReason* why) const
     const double limit = std::min(kVoteLimit, config_.stall_check_time / 4);
     return wants(config_.stall_check && now - voted_at_ >= limit, UnlockReason::kVotesLate);
   }
-  // Its term ends on all ranks in the same round.
+  // The term ends on all ranks in the same round.
   if (wants(step_->term > 0 && rounds_ >= step_->term, UnlockReason::kTermOver)) return true;
   const double limit =
       std::clamp(kGapFactor * gaps_.longest(), kShortestFillLimit, kLongestFillLimit);
@@ -141,7 +141,7 @@ double StepRunner::wake_at(double now) const {
   if (votes_.voted()) return now + kVoteLimit / 4;
   UnlockReason why = UnlockReason::kAnotherRank;
   if (WishAt(now, true, &why) == VoteRounds::Wish::kAbort) return now;
-  // One that is awaited alone completes its bucket, and so wakes.
+  // If only one entry is missing, it completes its bucket and wakes the engine.
   const bool unseen = bucket().count > 1 || collected_.waiting > 0;
   return unseen ? now + kLookSeconds : std::numeric_limits<double>::infinity();
 }
@@ -150,8 +150,8 @@ std::string StepRunner::doing() const {
   return Describe(*step_->collectives[static_cast<size_t>(bucket().first)].request);
 }
 
-// A rank whose engine runs answers soon, if only with an abort. The first of those who wait reports
-// the others; of another host's, a leader knows who they are.
+// Reports ranks that do not vote: a rank whose engine runs votes soon, at least to abort. Only the
+// first waiting rank reports; for ranks of another host, that host's leader knows their names.
 Status StepRunner::CheckVotes(double now) {
   const double seconds = waited(now);
   const bool over = config_.stall_shutdown_time > 0 &&
@@ -172,15 +172,15 @@ Status StepRunner::CheckVotes(double now) {
   return Status::Ok();
 }
 
-// Tells of who keeps this rank waiting, which has just voted.
+// Reports which rank keeps this one, which has just voted, waiting.
 void StepRunner::ObserveWait() {
   if (observer_ == nullptr || !observer_->on()) return;
   waits_for_ = OneMissing();
   for (const Agreed& agreed : held_) observer_->WaitedFor(agreed.entry.id, waits_for_);
 }
 
-// The only rank whose vote is missing; kSeveralRanks where there are more or this rank cannot tell.
-// A rank of another host is known where that host has no other and there is no third one.
+// Returns the only rank whose vote is missing; kSeveralRanks if there are more or this rank cannot
+// tell. It can tell a rank of another host only if that is the only rank outside this host.
 int StepRunner::OneMissing() const {
   const std::vector<int> missing = votes_.RanksWithoutVote();
   if (missing.size() != 1) return kSeveralRanks;
@@ -191,7 +191,7 @@ int StepRunner::OneMissing() const {
   return sees ? missing[0] : kSeveralRanks;
 }
 
-// Tells what has become of the round, for which this rank has waited so long.
+// Reports how the round ended for which this rank has `waited`.
 void StepRunner::ObserveEnd(double waited, VoteRounds::Progress progress, UnlockReason why) {
   if (observer_ == nullptr || !observer_->on()) return;
   if (waited > 0) observer_->Waited(waits_for_, waited);
@@ -202,8 +202,8 @@ void StepRunner::ObserveEnd(double waited, VoteRounds::Progress progress, Unlock
   }
 }
 
-// Tells of the votes of this host that are there when this rank has cast its own, and of the others
-// when the round is `decided`.
+// Reports the votes of this host that exist when this rank votes, and all others when the round is
+// `decided`.
 void StepRunner::ObserveVotes(bool decided) {
   if (observer_ == nullptr || !observer_->wants_ranks()) return observed_.clear();
   std::vector<bool> there(static_cast<size_t>(topology_.size), true);

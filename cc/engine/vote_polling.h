@@ -1,8 +1,8 @@
-// VotePolling: how long a submitting thread that runs the stages polls for the other ranks' votes
-// before it leaves them to the engine's thread, whose waking costs more than everything else. Ranks
-// that run alike vote within a few microseconds, sometimes within a hundred. Where votes keep
-// coming later, polling is a waste. After the first few polls the thread yields its core, above all
-// to a rank that has yet to vote. Used by the thread that runs the engine.
+// VotePolling: how long a submitting thread that runs the stages polls for votes of other ranks
+// before it leaves the bucket to the engine's thread. Waking that thread costs more than all the
+// rest. Ranks that run alike vote within a few microseconds, sometimes within a hundred. If votes
+// keep coming later, polling is a waste. After the first few polls the thread yields its core,
+// above all to a rank that has not voted yet. Used by the thread that runs the engine.
 #pragma once
 
 #include <thread>
@@ -19,7 +19,7 @@ class VotePolling {
     until_ = now + (missed_ < kMisses ? kLook : kGlance);
   }
 
-  // After a look in vain: waits for a moment; false instead where it has been long enough.
+  // Waits for a moment after a poll without success; returns false instead if the time is up.
   bool Pause(double now) {
     if (now >= until_) return false;
     if (++looks_ < kLooksAwake) {
@@ -30,12 +30,12 @@ class VotePolling {
     return true;
   }
 
-  // Whether the votes came in time.
+  // Records whether the votes came in time.
   void Ended(bool came) { missed_ = came ? 0 : missed_ + 1; }
 
  private:
   static constexpr double kLook = 200e-6;
-  static constexpr double kGlance = 30e-6;  // where they came later so many times in a row
+  static constexpr double kGlance = 30e-6;  // after kMisses rounds without success
   static constexpr int kMisses = 8;
   static constexpr int kLooksAwake = 20;
 
