@@ -1,6 +1,6 @@
-// Gaps: the longest time between two entries of a step, in the last steps. The gap of a slow moment
-// (a compilation, a page that was swapped out) is forgotten after some steps; a gap that recurs
-// within as many steps is not. A pure function of what it has seen.
+// Gaps: the longest time between two entries of a step, in recent steps. A single long gap (a
+// compilation, a page that was swapped out) is forgotten after some steps; a gap that recurs within
+// as many steps is not. A pure function of its input.
 #pragma once
 
 #include <algorithm>
@@ -12,16 +12,16 @@ class Gaps {
  public:
   static constexpr int64_t kSteps = 1000;
 
-  // Entries came at `now`, in seconds; `first`: while none was pending, so that the time since the
-  // last ones was no gap.
+  // Records that entries came at `now`, in seconds. `first`: none was pending, so that the time
+  // since the last ones is no gap.
   void Came(double now, bool first) {
     if (!first) recent_ = std::max(recent_, now - last_);
     last_ = now;
   }
-  // A bucket ran: the time since it counts from here.
+  // Records that a bucket ran: the next gap begins here.
   void BucketRan(double now) { last_ = now; }
 
-  // To be called after each step.
+  // Must be called after each step.
   void StepRan() {
     if (++steps_ < kSteps) return;
     steps_ = 0;
@@ -29,10 +29,11 @@ class Gaps {
     recent_ = 0.0;
   }
 
-  // The longest gap of at least the last kSteps steps and at most twice as many; in seconds.
+  // Returns the longest gap, in seconds, of at least the last kSteps steps and at most twice as
+  // many.
   double longest() const { return std::max(recent_, before_); }
 
-  // When entries came last, or a bucket ran.
+  // Returns when entries came last, or a bucket ran.
   double last() const { return last_; }
 
  private:

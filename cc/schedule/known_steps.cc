@@ -6,19 +6,19 @@
 namespace tfhvd {
 namespace {
 
-// A schedule that served so many steps has paid for its end: a round of announcements, or, where a
-// bucket did not fill, the time until that was noticed.
+// A schedule that ran for so many steps has paid for its end: a round of announcements, or, if a
+// bucket did not fill, the time until this was noticed.
 constexpr int64_t kWorthwhileSteps = 2;
 constexpr int64_t kWorthwhileStepsWhenLate = 16;
 constexpr int64_t kMostRepeats = 1 << 20;
 
-// Training, evaluation, and what is done between them, of several models.
+// Enough for training, evaluation, and the work between them, of several models.
 constexpr size_t kMostSteps = 16;
 
 }  // namespace
 
-// What comes before the first collective of a step is not part of it. What comes between two of
-// them, or one that comes twice, shows that the step is another one now.
+// A collective before the first one of a step is not part of the step. A collective between two of
+// them, or one that comes twice, shows that the step has changed.
 void KnownSteps::Await(CacheId id, Step* step) {
   const bool begun = step->awaited.size() < step->ids.size();
   if (step->awaited.erase(id) == 0 && begun) step->resumable = false;
@@ -72,7 +72,7 @@ void KnownSteps::Ended(int64_t rounds, bool late) {
   if (rounds % buckets == 0) {
     step.resumable = paid && !late;
     step.awaited = step.ids;
-  } else {  // what comes first now may be the rest of a step
+  } else {  // the next collective may be in the middle of a step
     for (Step& each : steps_) each.resumable = false;
   }
 }

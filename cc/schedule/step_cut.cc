@@ -5,10 +5,11 @@
 namespace tfhvd {
 namespace {
 
-// Of the last bucket on a GPU, or between hosts.
+// The size of the last bucket on a GPU, or between hosts.
 constexpr int64_t kSmallBytes = 1 << 20;
 
-// Where the last bucket begins at the latest; behind the step where it is as large as any.
+// Returns where the last bucket begins at the latest; the step's size if the last bucket may be as
+// large as any other.
 size_t LastBegins(const std::vector<StepItem>& step, bool across_hosts) {
   size_t begin = step.size();
   int64_t bytes = 0;

@@ -17,7 +17,7 @@ void StepDetector::Disturbed() {
 }
 
 void StepDetector::Count(const Item& item) {
-  if (current_ids_.count(item.id) != 0) {  // a step has ended, and was another one than the last
+  if (current_ids_.count(item.id) != 0) {  // a step has ended that differs from the last one
     last_.swap(current_);
     last_ids_.swap(current_ids_);
     repeats_ = 1;
@@ -79,8 +79,7 @@ void StepDetector::Ended(int64_t rounds, bool late) {
                known_.locked_with() == CutWith::kTrust, late);
   known_.Ended(rounds, late);
   if (doubted && trust_.given()) known_.ForgetDoubts();
-  if (rounds == 0)
-    return;  // as if it had not been locked: the count goes on, in a step or after it
+  if (rounds == 0) return;  // as if never locked: the count continues, in a step or after it
   CountAnew();
   const std::vector<Bucket>& step = known_.locked();
   const auto ran = static_cast<size_t>(rounds) % step.size();

@@ -1,6 +1,6 @@
 // StepDetector: notices that a program repeats its step, and cuts the step into the buckets of a
-// schedule. A step is a run of agreed collectives of which none comes twice. A pure function of
-// what it has seen; rank 0's coordinator feeds it.
+// schedule. A step is a run of agreed collectives in which none comes twice. A pure function of its
+// input; rank 0's coordinator feeds it.
 #pragma once
 
 #include <cstdint>
@@ -18,38 +18,39 @@ class StepDetector {
  public:
   using Item = StepItem;
 
-  // `across_hosts`: whether the job has several, for which steps are cut otherwise.
+  // `across_hosts`: whether the job has several hosts, for which steps are cut differently.
   explicit StepDetector(bool across_hosts = false) : across_hosts_(across_hosts) {}
 
   void Saw(const Item& item);
 
-  // To be called when something was agreed on that is no plain repeat: counting begins anew.
+  // Must be called when an agreement was no plain repeat: starts the count again.
   void Disturbed();
 
-  // Whether the last step was complete and equal to enough of those before it, and none is locked.
+  // Returns whether the last step was complete and equal to enough earlier ones, and no step is
+  // locked.
   bool Repeats() const;
 
-  // The collectives of the step that is to be locked. REQUIRES, here and of what follows:
-  // Repeats().
+  // Returns the collectives of the step to lock. REQUIRES, here and below: Repeats().
   const std::vector<Item>& step() const { return known_.resumed() ? known_.items() : last_; }
 
-  // That step in buckets of so many bytes (step_cut.h), in the order of the last time. Reductions
-  // are trusted to be independent, unless a schedule has raised doubts of late (trust.h); of a step
-  // that has resumed, as when it was locked.
+  // Returns that step in buckets of `bucket_bytes` (step_cut.h), in the order of its last run.
+  // Reductions are trusted to be independent, unless a recent schedule has raised doubts (trust.h);
+  // a resumed step is cut as when it was locked.
   std::vector<Bucket> Schedule(int64_t bucket_bytes = StepSettings().bucket_bytes) const;
 
-  // What Schedule says is locked from here on, and nothing is seen of it until Ended. It is to end
-  // after so many steps; 0: nobody has said.
+  // Locks the result of Schedule and returns it; nothing is seen of the step until Ended. `steps`:
+  // the number of steps after which the schedule ends; 0: no limit was given.
   const std::vector<Bucket>& Lock(int64_t bucket_bytes = StepSettings().bucket_bytes,
                                   int64_t steps = 0);
 
-  // After how many rounds the schedule that was locked last is to end: because it was locked for so
-  // many steps, or its step can then be cut into fewer buckets; 0: neither.
+  // Returns after how many rounds the last schedule ends: because it was locked for so many steps,
+  // or because the step can then be cut into fewer buckets; 0: neither.
   int64_t term() const { return term_; }
 
-  // What was locked has ended after so many rounds; `late`: a bucket did not fill. One that hardly
-  // paid must come more often before it is locked again; one that paid, and ended between two steps
-  // because something else came, is locked as soon as its step has come once.
+  // Records that the schedule has ended after `rounds` rounds. `late`: a bucket did not fill. A
+  // step whose schedule hardly paid must come more often before it is locked again. A step whose
+  // schedule paid, and ended between two steps because of another collective, is locked as soon as
+  // it has come once.
   void Ended(int64_t rounds, bool late);
 
  private:
@@ -61,18 +62,18 @@ class StepDetector {
   }
 
   const bool across_hosts_;
-  std::vector<Item> current_;  // the step under way
+  std::vector<Item> current_;  // the present step
   KnownSteps::Ids current_ids_;
-  std::vector<Item> last_;  // the last whole step
+  std::vector<Item> last_;  // the last complete step
   KnownSteps::Ids last_ids_;
-  int64_t repeats_ = 0;  // whole steps, equal to `last_`
+  int64_t repeats_ = 0;  // complete steps that equal `last_`
   KnownSteps known_;
 
   Trust trust_;
   int64_t term_ = 0;
 
   bool is_locked_ = false;
-  // What is left of the step in which a schedule ended: a count must not begin in its midst.
+  // The rest of the step in which a schedule ended: a count must not begin in the middle of a step.
   KnownSteps::Ids rest_;
 };
 

@@ -1,6 +1,6 @@
-// StepPeriods: how long a step takes while it is locked, from the end of one to the end of the
-// next. The first steps of a lock are left out: they find memory and other ranks as something else
-// left them. A pure function of what it has seen.
+// StepPeriods: the duration of a step while it is locked, from the end of one step to the end of
+// the next. Leaves out the first steps of a lock, which find memory and other ranks in the state of
+// earlier work. A pure function of its input.
 #pragma once
 
 #include <algorithm>
@@ -13,27 +13,27 @@ namespace tfhvd {
 
 class StepPeriods {
  public:
-  // Those that are left out: the first has no beginning.
+  // Steps that are left out: the first one has no beginning.
   static constexpr int64_t kFirst = 3;
-  // Fewer say nothing.
+  // With fewer periods there is no result.
   static constexpr size_t kFewest = 5;
-  // More are not kept.
+  // More periods are not kept.
   static constexpr size_t kMost = 512;
 
-  // A step is locked.
+  // Records that a step is locked.
   void Begin() {
     ran_ = 0;
     periods_.clear();
   }
 
-  // A step has run, by `now`, in seconds.
+  // Records that a step ended at `now`, in seconds.
   void StepRan(double now) {
     if (++ran_ > kFirst && periods_.size() < kMost) periods_.push_back(now - last_);
     last_ = now;
   }
 
-  // The mean of those that are neither among the shortest nor among the longest quarter, in
-  // seconds; 0 where there are too few.
+  // Returns the mean period, in seconds, without the shortest quarter and the longest quarter; 0 if
+  // there are too few.
   double typical() const {
     if (periods_.size() < kFewest) return 0.0;
     std::vector<double> sorted = periods_;

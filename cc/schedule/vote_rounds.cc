@@ -11,7 +11,8 @@ bool VoteRounds::AllCommit() const {
   return true;
 }
 
-// Whether the round can only be aborted: somebody has aborted it, or requests it of who can.
+// Returns whether the round can only be aborted: a rank has aborted it, or requests an abort of
+// ranks that have not voted.
 bool VoteRounds::SomeAbort() const {
   for (int i = 0; i < board_->words(); ++i) {
     const Vote vote = i == board_->own() ? Vote::kNone : VoteOf(i);
@@ -59,7 +60,7 @@ VoteRounds::Progress VoteRounds::Step(Wish wish, bool complete) {
     Cast(Vote::kCommit);
     voted_ = true;
     abort_requested_ = false;
-    // Nobody needs to wake before the last vote is there; who casts it sees that it is the last.
+    // Only the last vote needs to wake ranks. The rank that casts it sees that it is the last.
     if (AllCommit()) board_->WakeOthers();
   } else if (wish != Wish::kContinue && !abort_requested_) {
     Cast(Vote::kCommitAbortRequested);

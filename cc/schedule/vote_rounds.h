@@ -1,20 +1,20 @@
-// VoteRounds: one rank's votes on the buckets of a locked step (flow/locked_step.h). All ranks run
-// the same buckets round and round, without announcements and agreements: for each round a rank
-// casts one vote (comm/vote.h), once it has all of the bucket's tensors, and the bucket runs where
-// all have voted to commit.
+// VoteRounds: one rank's votes on the buckets of a locked step (flow/locked_step.h). All ranks
+// repeat the same buckets, without announcements and agreements. In each round a rank casts one
+// vote (comm/vote.h) once it has all tensors of the bucket, and the bucket runs if all ranks have
+// voted to commit.
 //
 // Invariants:
 //  1. A rank votes once in each round, to commit or to abort. A commit binds it until the round is
 //     decided.
-//  2. Where all commit every rank runs the bucket, and the next round begins. Where some abort no
-//     rank runs it, and the step is unlocked on every rank, at the same round.
+//  2. If all commit, every rank runs the bucket, and the next round begins. If some abort, no rank
+//     runs it, and the step is unlocked on every rank, at the same round.
 //  3. Rounds are counted through the whole job, so a word of an earlier step is never taken for a
 //     vote.
-//  4. Whoever has voted to commit and can wait no longer (or has tensors of another kind) requests
-//     an abort; a rank that has not voted in this round answers with abort. So the round is decided
-//     soon, as long as every engine's thread runs.
+//  4. A rank that has voted to commit and cannot wait longer (or has tensors of another kind)
+//     requests an abort; a rank that has not voted in this round answers with abort. So the round
+//     is decided soon, as long as every engine's thread runs.
 //
-// Used by who runs the engine.
+// Used by the thread that runs the engine.
 #pragma once
 
 #include <cstdint>
@@ -27,34 +27,34 @@ namespace tfhvd {
 
 class VoteRounds {
  public:
-  // What this rank wants: to go on, or that the step is unlocked; kAbortLate says that a bucket did
+  // What this rank wants: to continue, or to unlock the step. kAbortLate means that a bucket did
   // not fill, so that the step itself is in doubt.
   enum class Wish { kContinue, kAbort, kAbortLate };
 
   enum class Progress { kWait, kCommitted, kAborted };
 
-  // `board` (not owned) may be null where the ranks have none; then nothing is ever locked.
+  // `board` (not owned) is null if the ranks have none; then no step is ever locked.
   explicit VoteRounds(VoteBoard* board) : board_(board) {}
 
-  // A step is locked. REQUIRES: the last one is not.
+  // Records that a step is locked. REQUIRES: the step before is unlocked.
   void Begin() { aborted_late_ = false; }
 
-  // Votes where there is something to vote on: on the bucket if it is `complete` here. kCommitted:
-  // it runs, and the next call is about the next bucket. kAborted: the step is unlocked.
+  // Votes if a vote is due: on the bucket if it is `complete` here. Returns kCommitted if the
+  // bucket runs, and the next call is about the next bucket; kAborted if the step is unlocked.
   Progress Step(Wish wish, bool complete);
 
-  // After kAborted: whether some rank's bucket did not fill.
+  // After kAborted: returns whether some rank's bucket did not fill.
   bool aborted_late() const { return aborted_late_; }
 
-  // Whether this rank has voted and waits for others.
+  // Returns whether this rank has voted and waits for others.
   bool voted() const { return voted_; }
-  // Whether it lacks others' votes. REQUIRES: voted().
+  // Returns whether votes of others are missing. REQUIRES: voted().
   bool lacks_votes() const { return !AllCommit() && !SomeAbort(); }
-  // Ranks that have not voted, as far as this rank knows: on another host, that there are such may
-  // be all.
+  // Returns the ranks that have not voted, as far as this rank knows: of another host it may know
+  // only that some are missing.
   std::vector<int> RanksWithoutVote() const;
-  // Whether, of the ranks that see the same words and have voted, this is the first. REQUIRES:
-  // voted().
+  // Returns whether this rank is the first of those that see the same words and have voted.
+  // REQUIRES: voted().
   bool FirstToWait() const;
 
  private:
