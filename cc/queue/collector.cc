@@ -27,8 +27,9 @@ void Collector::Begin(std::shared_ptr<const LockedStep> step) {
   size_ = 0;
 }
 
-// Where the step has the entry's collective; -1: nowhere. A kernel submits one request again and
-// again, so most are found without a look at what they say, and in the same order.
+// Returns the position of the entry's collective in the step; -1 if the step has none. A kernel
+// submits the same request object every time, so most entries are found without comparing requests,
+// and in the same order.
 int Collector::PositionOf(const Entry& entry) {
   const int next = found_ + 1 < static_cast<int>(slots_.size()) ? found_ + 1 : 0;
   const bool is_next = slots_[static_cast<size_t>(next)].request.get() == entry.request.get();
@@ -45,13 +46,13 @@ int Collector::Find(const Entry& entry) {
   Slot& slot = slots_[static_cast<size_t>(like->second)];
   if (!(*slot.request == *entry.request)) return -1;
   by_request_.erase(slot.request.get());
-  slot.request = entry.request;  // the one that is most likely to come again
+  slot.request = entry.request;  // the request object that most likely comes again
   by_request_[slot.request.get()] = like->second;
   return like->second;
 }
 
-// An alltoall's splits change from call to call. All ranks must hear of those that do not fit: the
-// negotiator sees to that.
+// An alltoall's splits change from call to call. Every rank must learn of splits that do not fit:
+// the negotiator does that.
 bool Collector::FitsSplits(const Entry& entry, int position) const {
   const std::vector<int64_t>& splits = entry.extras().splits;
   if (splits.empty()) return true;

@@ -1,5 +1,5 @@
 // Collector: puts the entries of a locked step into their positions as they are submitted, and
-// hands out each bucket once it is complete, in the order of the step.
+// returns each complete bucket, in the order of the step.
 //
 // Not thread-safe; SubmissionQueue guards it with its lock.
 #pragma once
@@ -19,8 +19,8 @@ namespace tfhvd {
 class Collector {
  public:
   enum class Fit {
-    kTaken,    // the entry has been moved into its position, or behind the one that is there
-    kTwice,    // one of its name is in flight, and the two are not both anonymous
+    kTaken,    // the entry was moved into its position, or behind the entry in that position
+    kTwice,    // an entry of this name is in flight, and the two are not both anonymous
     kForeign,  // the step has no such collective
   };
 
@@ -28,22 +28,23 @@ class Collector {
   void Begin(std::shared_ptr<const LockedStep> step);
   bool active() const { return step_ != nullptr; }
 
-  // REQUIRES: active. The entry is moved from where it is taken, else left alone.
+  // Moves the entry to its position if Fit is kTaken, otherwise leaves it unchanged. REQUIRES:
+  // active.
   Fit Take(Entry* entry);
 
-  // Whether all entries of the next bucket are here.
+  // Returns whether all entries of the next bucket are here.
   bool complete() const { return active() && missing_[next_] == 0; }
-  // Moves the next bucket's entries to the end of `bucket`, with what was decided of them; the
-  // bucket after it is the next one then. REQUIRES: complete().
+  // Moves the entries of the next bucket, with the decisions on them, to the end of `bucket`; the
+  // bucket after it becomes the next. REQUIRES: complete().
   void TakeBucket(std::vector<Agreed>* bucket);
-  // The bucket that was taken last runs: its names may be used again. Until then they are in
-  // flight.
+  // Records that the last bucket of TakeBucket runs: its names may be used again. Until then they
+  // are in flight.
   void BucketRuns() { in_flight_ = -1; }
 
-  // Moves all entries to the end of `entries`, in no order. Not active any more.
+  // Moves all entries to the end of `entries`, in no order. The collector is no longer active.
   void End(std::vector<Entry>* entries);
 
-  // How many entries are here, and how many have ever been taken.
+  // Return how many entries are here, and how many were ever taken.
   size_t size() const { return size_; }
   int64_t taken() const { return taken_; }
 
@@ -51,8 +52,8 @@ class Collector {
   struct Slot {
     Entry entry;
     bool filled = false;
-    SharedRequest
-        request;  // the one by which it was found last; held, so that no other comes to lie there
+    // The request object of the last match; held, so that no other one gets its address.
+    SharedRequest request;
     int bucket = 0;
   };
 
@@ -65,11 +66,12 @@ class Collector {
   std::vector<Slot> slots_;  // by position
   std::unordered_map<const Request*, int> by_request_;
   std::unordered_map<Key, int, KeyHash> by_key_;
-  std::unordered_map<int, std::deque<Entry>> behind_;  // anonymous ones, by position; seldom any
-  std::vector<int> missing_;                           // by bucket
-  size_t next_ = 0;                                    // the bucket that is handed out next
-  int found_ = -1;                                     // the position that was found last
-  int in_flight_ = -1;                                 // the bucket that was, until it runs
+  // Further anonymous entries, by position; mostly empty.
+  std::unordered_map<int, std::deque<Entry>> behind_;
+  std::vector<int> missing_;  // by bucket
+  size_t next_ = 0;           // the bucket that TakeBucket returns next
+  int found_ = -1;            // the position of the last entry
+  int in_flight_ = -1;        // the last bucket of TakeBucket, until it runs
   size_t size_ = 0;
   int64_t taken_ = 0;
 };

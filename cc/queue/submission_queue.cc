@@ -24,8 +24,8 @@ Status SubmissionQueue::Push(Entry* entry, EntryId* id) {
   return Status::Ok();
 }
 
-// Whether the entry is in its position of a locked step. Once another kind of entry has come, none
-// is until that one has been drained: no bucket that is complete later may overtake it.
+// Returns whether the entry went to a position of a locked step. After an entry of another kind
+// none does until the queue is drained: no bucket that is complete later may overtake that entry.
 bool SubmissionQueue::Collect(Entry* entry) {
   if (collector_.active() && batch_.entries.empty()) {
     const Collector::Fit fit = collector_.Take(entry);

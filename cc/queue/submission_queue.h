@@ -1,8 +1,9 @@
 // SubmissionQueue: the only structure that framework threads touch. They push entries,
-// cancellations and the wish to leave; whoever runs the engine drains them. While a step is locked,
-// its entries go to their positions in the step and are taken out a bucket at a time.
+// cancellations and the wish to leave; the thread that runs the engine drains them. While a step is
+// locked, its entries go to their positions in the step and are taken out bucket by bucket.
 //
-// Any thread may call Push, Cancel, Leave, Close and closed; the rest is for who runs the engine.
+// Any thread may call Push, Cancel, Leave, Close and closed; only the thread that runs the engine
+// calls the rest.
 #pragma once
 
 #include <functional>
@@ -22,8 +23,8 @@ namespace tfhvd {
 class SubmissionQueue {
  public:
   struct Batch {
-    std::vector<Entry> entries;      // in order of submission; of a locked step: none
-    std::vector<Entry> twice;        // of a locked step: those whose name is in flight already
+    std::vector<Entry> entries;      // in order of submission; without those of a locked step
+    std::vector<Entry> twice;        // entries of a locked step whose name is in flight already
     std::vector<EntryId> cancelled;  // entries of this or of earlier batches
     bool leaving = false;
     std::string leave_reason;
@@ -39,54 +40,57 @@ class SubmissionQueue {
     }
   };
 
-  // What of a locked step is here.
+  // The entries of a locked step that are here.
   struct Collected {
-    size_t waiting = 0;  // entries
-    int64_t taken = 0;   // how many have come so far, those that have gone on since among them
+    size_t waiting = 0;  // number of entries in positions
+    int64_t taken = 0;   // number of entries that were ever taken, including those of past buckets
   };
 
-  // `wake` is called, without a lock held, by threads that cancel or leave, and by the one that
-  // pushes the entry that the engine sleeps for (see Arm); where that one completes a bucket,
-  // `complete` is called in its place.
+  // `wake` is called, without a lock held, by threads that cancel or leave, and by the thread that
+  // pushes the entry that the engine sleeps for (see Arm). If that entry completes a bucket,
+  // `complete` is called instead.
   explicit SubmissionQueue(std::function<void()> wake, std::function<void()> complete = nullptr)
       : wake_(std::move(wake)), complete_(complete ? std::move(complete) : wake_) {}
 
-  // Is told of each entry as it is submitted; not owned. To be called before the first Push.
+  // The observer learns of each entry when it is submitted; not owned. Must be called before the
+  // first Push.
   void SetObserver(Observer* observer) { observer_ = observer; }
 
-  // Takes the entry and gives it an id; once closed, leaves the entry alone and returns `why` of
-  // Close, and kCancelled where it has been withdrawn.
+  // Takes the entry and gives it an id. Once closed, leaves the entry unchanged and returns the
+  // `why` of Close. Returns kCancelled if the entry has been withdrawn.
   Status Push(Entry* entry, EntryId* id) TFHVD_EXCLUDES(mutex_);
   void Cancel(EntryId id) TFHVD_EXCLUDES(mutex_);
 
-  // The first call counts.
+  // Only the first call has an effect.
   void Leave(const std::string& reason) TFHVD_EXCLUDES(mutex_);
 
-  // Nothing is taken after this. What was taken before can still be drained. The first call counts.
+  // Takes nothing more. Earlier entries can still be drained. Only the first call has an effect.
   void Close(const Status& why) TFHVD_EXCLUDES(mutex_);
   Status closed() const TFHVD_EXCLUDES(mutex_);
 
-  // Swaps everything that has come into `batch`, but for what is in the positions of a locked step;
-  // what `batch` held is dropped.
+  // Swaps everything that has arrived into `batch`, except the entries in positions of a locked
+  // step; drops the old content of `batch`.
   void Drain(Batch* batch) TFHVD_EXCLUDES(mutex_);
 
-  // How many entries are there to be drained.
+  // Returns how many entries can be drained.
   size_t size() const TFHVD_EXCLUDES(mutex_);
 
-  // The engine is about to sleep: the next entry wakes it, but while a step is locked only one that
-  // the step has not, and with `for_bucket` one that completes the next bucket. False: it is there.
+  // Prepares for the engine's sleep: the next entry wakes it. While a step is locked, only an entry
+  // outside the step does, and with `for_bucket` also one that completes the next bucket. Returns
+  // false if there is such an entry already.
   bool Arm(bool for_bucket) TFHVD_EXCLUDES(mutex_);
 
   // From here on the entries of `step` go to their positions: first those of `pending`, in order of
-  // submission, then those that are here. What of `pending` the step has not stays in there.
+  // submission, then those in the queue. The first entry of `pending` that is not in the step stays
+  // there, with all later ones.
   void Lock(std::shared_ptr<const LockedStep> step, std::vector<Entry>* pending)
       TFHVD_EXCLUDES(mutex_);
   Collected collected() const TFHVD_EXCLUDES(mutex_);
-  // Moves the next bucket to the end of `bucket` if it is complete; whether it was.
+  // Moves the next bucket to the end of `bucket` if it is complete; returns whether it was.
   bool TakeBucket(std::vector<Agreed>* bucket) TFHVD_EXCLUDES(mutex_);
-  // The bucket that was taken last is decided: it runs.
+  // Records that the last bucket of TakeBucket was decided and runs.
   void BucketRuns() TFHVD_EXCLUDES(mutex_);
-  // Moves all that is in positions to the end of `entries`. No step is locked any more.
+  // Moves all entries in positions to the end of `entries`. No step is locked afterwards.
   void Unlock(std::vector<Entry>* entries) TFHVD_EXCLUDES(mutex_);
 
  private:
