@@ -7,14 +7,15 @@
 namespace tfhvd {
 namespace {
 
-// What holds `bytes`: which of the sizes it is, and how many bytes that has.
+// The size class for a number of bytes: its index and its size in bytes.
 struct Size {
   size_t index;
   size_t bytes;
 };
 
 Size SizeFor(size_t bytes) {
-  const size_t last = bytes > 0 ? (bytes - 1) / BlockCache::kAlignment : 0;  // in units of that
+  // In units of kAlignment.
+  const size_t last = bytes > 0 ? (bytes - 1) / BlockCache::kAlignment : 0;
   size_t shift = 0;
   while (last >> shift >= 8) ++shift;
   const size_t part = last >> shift;

@@ -1,7 +1,7 @@
-// BlockCache: small blocks of host memory that are used again and again. Blocks of nearly one size
-// lie in one list, so that to take or give one is to move a pointer; an allocator for everything
-// searches, splits and merges, and twice as much for blocks that are aligned and given back by
-// another thread than took them.
+// BlockCache: small blocks of host memory that are reused. Blocks of nearly equal size form one
+// list, so that taking or giving a block moves one pointer. A general allocator searches, splits
+// and merges, and needs twice as long for blocks that are aligned and that another thread gives
+// back.
 //
 // Any thread.
 #pragma once
@@ -15,11 +15,11 @@ namespace tfhvd {
 
 class BlockCache {
  public:
-  // Larger ones are MemoryPool's.
+  // Larger blocks come from MemoryPool.
   static constexpr size_t kLargest = 256 << 10;
   static constexpr size_t kAlignment = 64;
 
-  // No more bytes than this are kept that nobody uses.
+  // The cache keeps at most so many unused bytes.
   static constexpr size_t kMostKept = 32 << 20;
 
   BlockCache() = default;
@@ -27,26 +27,26 @@ class BlockCache {
   BlockCache(const BlockCache&) = delete;
   BlockCache& operator=(const BlockCache&) = delete;
 
-  // At least `bytes` bytes, aligned to kAlignment, with any contents; null where the system has
-  // none. REQUIRES: bytes <= kLargest.
+  // Returns at least `bytes` bytes, aligned to kAlignment, with any contents; null if the system
+  // has no memory. REQUIRES: bytes <= kLargest.
   void* Take(size_t bytes) TFHVD_EXCLUDES(lock_);
 
-  // REQUIRES: `block` came from Take(bytes) and is given back for the first time since.
+  // Takes a block back. REQUIRES: `block` came from Take(bytes) and has not been given back since.
   void Give(void* block, size_t bytes) TFHVD_EXCLUDES(lock_);
 
-  // Gives all that is not in use back to the system.
+  // Gives all unused memory back to the system.
   void Trim() TFHVD_EXCLUDES(lock_);
 
-  // Bytes that are not in use but kept.
+  // Returns how many unused bytes are kept.
   size_t kept() const TFHVD_EXCLUDES(lock_);
 
  private:
-  // A block that is kept begins with the address of the next one.
+  // A kept block begins with the address of the next one.
   struct Kept {
     Kept* next;
   };
 
-  // Multiples of the alignment, four for each doubling from the fourth on.
+  // The sizes: multiples of the alignment, four for each doubling from the fourth on.
   static constexpr size_t kSizes = 44;
 
   mutable SpinLock lock_;

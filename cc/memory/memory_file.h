@@ -1,5 +1,5 @@
-// MemoryFile: zeroed memory that other processes can read as a file, also after this one has ended,
-// as long as they hold it. It has no name, and takes space as it is written.
+// MemoryFile: zeroed memory that other processes can read as a file, also after this process has
+// ended, as long as they hold it. It has no name, and takes space only for pages that are written.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,8 @@ namespace tfhvd {
 
 class MemoryFile {
  public:
-  // `name` is what /proc shows. Where the system gives no such file (file() is -1) it is memory of
-  // this process alone, and where there is none of that either, data() is null.
+  // `name` is what /proc shows. If the system provides no such file, file() is -1 and only this
+  // process sees the memory. If there is no memory either, data() is null.
   MemoryFile(const char* name, size_t bytes);
   ~MemoryFile();
   MemoryFile(const MemoryFile&) = delete;
@@ -19,7 +19,7 @@ class MemoryFile {
 
   char* data() const { return data_; }
   size_t size() const { return size_; }
-  // The descriptor, as long as this object lives.
+  // The descriptor, valid during the life of this object.
   int file() const { return file_.get(); }
 
  private:

@@ -11,7 +11,7 @@ namespace {
 constexpr size_t kPage = 4096;
 constexpr size_t kHugePage = 2 << 20;
 
-// So many times Take is called in a period: some steps of a large model.
+// The number of calls of Take in a period: some steps of a large model.
 constexpr int kPeriod = 4096;
 
 size_t RoundUp(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
@@ -21,7 +21,7 @@ void* Map(size_t bytes) {
   return p == MAP_FAILED ? nullptr : p;
 }
 
-// Large blocks lie on huge pages where the system has them: fewer faults, and fewer misses later.
+// Large blocks use huge pages if the system has them: fewer page faults, and fewer misses later.
 void* FromSystem(size_t bytes) {
   if (bytes < kHugePage) return Map(bytes);
   char* p = static_cast<char*>(Map(bytes + kHugePage));
@@ -38,7 +38,7 @@ void* FromSystem(size_t bytes) {
 
 MemoryPool::~MemoryPool() { Trim(); }
 
-// A block that fits without much waste, the one used last: it is likeliest to be in a cache.
+// Finds the most recently used block that fits without much waste: it is most likely in a cache.
 void* MemoryPool::Find(size_t bytes) {
   for (auto block = kept_.rbegin(); block != kept_.rend(); ++block) {
     if (block->bytes < bytes || block->bytes > bytes + bytes / 8) continue;
@@ -52,7 +52,7 @@ void* MemoryPool::Find(size_t bytes) {
   return nullptr;
 }
 
-// Gives back the longest unused until at most `most` bytes are kept.
+// Gives the longest unused blocks back to the system until at most `most` bytes are kept.
 void MemoryPool::Shrink(size_t most) {
   size_t n = 0;
   for (; kept_bytes_ > most; ++n) {

@@ -1,9 +1,9 @@
-// MemoryPool: large blocks of host memory that are used again and again (small ones: BlockCache). A
-// block fresh from the system costs a page fault for each page that is touched, together several
-// times what copying the block costs; a training step asks for the same sizes each time.
+// MemoryPool: large blocks of host memory that are reused (small ones: BlockCache). A fresh block
+// from the system costs a page fault for each page that is touched, together several times the cost
+// of copying the block; and a training step needs the same sizes each time.
 //
-// The pool never holds more than was in use at once at some time (of late): it gives back to the
-// system what it has not handed out for longest. Any thread.
+// The pool never holds more than the recent peak of memory in use: it gives the longest unused
+// blocks back to the system. Any thread.
 #pragma once
 
 #include <cstddef>
@@ -21,16 +21,17 @@ class MemoryPool {
   MemoryPool(const MemoryPool&) = delete;
   MemoryPool& operator=(const MemoryPool&) = delete;
 
-  // At least `bytes` bytes, aligned to a page, with any contents; null where the system has none.
+  // Returns at least `bytes` bytes, aligned to a page, with any contents; null if the system has no
+  // memory.
   void* Take(size_t bytes) TFHVD_EXCLUDES(mutex_);
 
-  // REQUIRES: `block` came from Take and is given back for the first time since.
+  // Takes a block back. REQUIRES: `block` came from Take and has not been given back since.
   void Give(void* block) TFHVD_EXCLUDES(mutex_);
 
-  // Gives all that is not in use back to the system.
+  // Gives all unused memory back to the system.
   void Trim() TFHVD_EXCLUDES(mutex_);
 
-  // Bytes in use, and not in use but kept.
+  // Return the number of bytes in use, and of unused bytes that are kept.
   size_t used() const TFHVD_EXCLUDES(mutex_);
   size_t kept() const TFHVD_EXCLUDES(mutex_);
 
@@ -48,7 +49,7 @@ class MemoryPool {
   std::vector<Block> kept_ TFHVD_GUARDED_BY(mutex_);                 // longest unused first
   size_t used_bytes_ TFHVD_GUARDED_BY(mutex_) = 0;
   size_t kept_bytes_ TFHVD_GUARDED_BY(mutex_) = 0;
-  // The most that was in use during this period and the one before.
+  // The peak of memory in use during this period and during the last one.
   size_t peak_ TFHVD_GUARDED_BY(mutex_) = 0;
   size_t last_peak_ TFHVD_GUARDED_BY(mutex_) = 0;
   int takes_ TFHVD_GUARDED_BY(mutex_) = 0;  // of this period

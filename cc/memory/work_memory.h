@@ -1,5 +1,4 @@
-// WorkMemory: memory to work in that is used again and again, as much as was asked for at once of
-// late. One thread.
+// WorkMemory: scratch memory that is reused, as large as the largest recent request. One thread.
 #pragma once
 
 #include <algorithm>
@@ -12,26 +11,27 @@ namespace tfhvd {
 
 class WorkMemory {
  public:
-  // So little is not worth being given back.
+  // Memory of this size or less is never given back.
   static constexpr int64_t kLittle = 16 << 20;
 
-  // At least `bytes` bytes, aligned to a cache line; null where there are none, and nothing has
-  // changed then. The same memory until more is asked for, which loses what was in it.
+  // Returns at least `bytes` bytes, aligned to a cache line; null if there is no memory, and then
+  // nothing has changed. Returns the same memory until a larger request, which loses the contents.
   char* Get(int64_t bytes) {
     if (bytes > capacity_ && !Resize(bytes)) return nullptr;
     asked_ = std::max(asked_, bytes);
     return memory_.get();
   }
 
-  // Before each use, when nothing of it is needed any more: now and then gives back what nobody
-  // has asked for.
+  // Call before each use, when the contents are no longer needed: now and then returns memory to
+  // the system that no recent request needed.
   void BeginUse() {
     if (capacity_ <= kLittle || Clock::now() < trims_at_) return;
     trims_at_ = Clock::now() + kBetweenTrims;
     Trim();
   }
 
-  // Keeps as much as was asked for at once since the last time, where there is twice that.
+  // Shrinks the memory to the largest request since the last Trim, if it is at least twice as
+  // large.
   void Trim() {
     const int64_t asked = std::max(asked_, kLittle);
     if (asked <= capacity_ / 2) (void)Resize(asked);
@@ -59,7 +59,7 @@ class WorkMemory {
   };
   std::unique_ptr<char, Free> memory_;
   int64_t capacity_ = 0;
-  int64_t asked_ = 0;  // the most, since the last Trim
+  int64_t asked_ = 0;  // the largest request since the last Trim
   Clock::time_point trims_at_;
 };
 
