@@ -10,19 +10,19 @@ namespace tfhvd {
 namespace {
 
 // Quantiles of Student's t distribution. Each look at the pairs is wrong once in 10^4; there are
-// fewer than 30. From 3 degrees of freedom on: fewer never say "faster".
+// fewer than 30. Begins at 3 degrees of freedom: fewer never give "faster".
 constexpr int kFewestFreedoms = 3;
 constexpr std::array<double, 29> kOnceInTenThousand = {
     22.20, 13.03, 9.68, 8.02, 7.06, 6.44, 6.01, 5.69, 5.45, 5.26, 5.11, 4.99, 4.88, 4.79, 4.71,
     4.65,  4.59,  4.54, 4.49, 4.45, 4.42, 4.38, 4.35, 4.32, 4.30, 4.28, 4.25, 4.23, 4.22};
 static_assert(kOnceInTenThousand.size() + kFewestFreedoms == PairedTest::kMostPairs);
 
-// Of 1 degree of freedom on, for the first pairs: what is left then is worth more of them. After
-// those, only what looks faster by more than its error is.
+// Begins at 1 degree of freedom, for the first pairs: a challenger that survives them is worth more
+// pairs. After those, only one that looks faster by more than its error is.
 constexpr std::array<double, 6> kOnceInTen = {3.078, 1.886, 1.638, 1.533, 1.476, 1.440};
 
-// Times of the same steps on a quiet machine differ by as much. Pairs that happen to agree better
-// say no more than that.
+// Times of the same steps on a quiet machine differ by this much, so a smaller deviation between
+// pairs is chance.
 constexpr double kLeastDeviation = 0.002;
 
 }  // namespace

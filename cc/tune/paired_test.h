@@ -1,13 +1,13 @@
 // PairedTest: whether one way to run a step is faster than another, from the times of both, taken
-// in turn. It is sequential: after each pair it says that the challenger is faster, that it is not,
-// or that more pairs are needed.
+// in turn. It is a sequential test: after each pair the verdict is that the challenger is faster,
+// that it is not, or that more pairs are needed.
 //
-// "Faster" is said on strong evidence only: where the challenger is not, it comes less than three
-// times in a thousand tests. "Not faster" needs little, for to keep what there is loses nothing.
-// What moves both times of a pair alike (another program on the machine, a slow network) is not
-// counted, for a pair counts by its ratio.
+// "Faster" needs strong evidence: if the challenger is not faster, this verdict comes less than
+// three times in a thousand tests. "Not faster" needs little, because keeping the incumbent loses
+// nothing. Influences on both times of a pair (another program on the machine, a slow network) do
+// not matter, because a pair counts by its ratio.
 //
-// A pure function of what it was given.
+// A pure function of its input.
 #pragma once
 
 #include <vector>
@@ -18,18 +18,18 @@ class PairedTest {
  public:
   enum class Verdict { kOpen, kFaster, kNotFaster };
 
-  // A challenger has to save this part of the time to be worth a change.
+  // A challenger must save this fraction of the time to be worth a change.
   static constexpr double kLeastGain = 0.01;
   static constexpr int kMostPairs = 32;
 
-  // One pair's times of a step, in any unit. REQUIRES: both are above 0.
+  // Adds one pair: the times of a step with both, in any unit. REQUIRES: both are above 0.
   void Add(double challenger, double incumbent);
 
   Verdict verdict() const;
 
   int pairs() const { return static_cast<int>(log_ratios_.size()); }
-  // How much longer the challenger's steps take, as a part of the incumbent's: -0.2 is 20% shorter.
-  // 0 where there is no pair.
+  // Returns how much longer the challenger's steps take, as a fraction of the incumbent's: -0.2 is
+  // 20% shorter. Returns 0 if there is no pair.
   double change() const;
 
  private:

@@ -6,23 +6,24 @@
 namespace tfhvd {
 namespace {
 
-// A block takes about so long, so that a slow moment of the machine meets both of a pair; and has
-// so many steps at least.
+// The approximate length of a block, so that a slow moment of the machine affects both blocks of a
+// pair; and the least number of steps in a block.
 constexpr double kBlockSeconds = 0.25;
 constexpr int64_t kFewestSteps = 10;
 constexpr int64_t kMostSteps = 256;
-// Steps of a block that are not measured: the first ends where the block began, and those after it
-// find memory as the other settings left it.
+// The steps of a block that are not measured: the first has no measured beginning, and the next
+// ones find memory as the other settings left it.
 constexpr int64_t kFirstSteps = 3;
 
-// Blocks that end early, again and again, are of a program that does not repeat a step for long
-// enough to measure it.
+// After so many blocks in a row that end early, the program repeats no step for long enough to
+// measure it.
 constexpr int kMostSpoilt = 20;
 
-// Moves of one setting may make those of another worth while; more rounds than these do not.
+// A change of one setting may make a change of another worth while; more rounds than these do not
+// help.
 constexpr int kMostRounds = 2;
 
-// One step of a search.
+// The factor of one step of the search.
 constexpr int64_t kFactor = 4;
 
 struct Range {
@@ -43,7 +44,7 @@ constexpr Range kRanges[] = {
     {nullptr, &FusionLimits::threshold, 64 << 10, 1 << 30},
 };
 
-// Whether the setting could be moved by a factor.
+// Moves the setting by a factor; returns whether it could be moved.
 bool Move(const Range& range, bool up, StepSettings* settings) {
   int64_t& value = range.In(settings);
   if (up ? value >= range.most : value <= range.least) return false;
@@ -72,7 +73,7 @@ StepTuner::Block StepTuner::Next(const OutcomeOf& outcome_of) {
   return {challenger_runs() ? *challenger_ : incumbent_, kFirstSteps + steps};
 }
 
-// The next challenger, or the end.
+// Proposes the next challenger, or ends the search.
 void StepTuner::Propose(const OutcomeOf& outcome_of) {
   const auto differ = [&outcome_of](const StepSettings& a, const StepSettings& b) {
     return a != b && outcome_of(a) != outcome_of(b);
@@ -108,7 +109,7 @@ bool StepTuner::ProposeMove(const OutcomeOf& outcome_of) {
         Challenge(settings);
         return true;
       }
-      if (up && moved_here_) ++move_;  // it came from below
+      if (up && moved_here_) ++move_;  // the downward move would only undo this one
     }
     if (!moved_ || ++round_ >= kMostRounds) return false;
     moved_ = false;
@@ -116,7 +117,7 @@ bool StepTuner::ProposeMove(const OutcomeOf& outcome_of) {
   }
 }
 
-// Whether it has been compared with the incumbent before.
+// Returns whether this challenger has been compared with the incumbent before.
 bool StepTuner::WasRefused(const StepSettings& challenger) const {
   return std::find(refused_.begin(), refused_.end(), std::pair(incumbent_, challenger)) !=
          refused_.end();
@@ -130,9 +131,10 @@ void StepTuner::Challenge(const StepSettings& challenger) {
 }
 
 void StepTuner::Ended(bool late, double step_seconds) {
-  if (!challenger_.has_value()) return;  // it ran for good
+  if (!challenger_.has_value()) return;  // the search was over
   const bool challenger = challenger_runs();
-  // Late is the step itself, or was slow for a moment; a challenger is not worth finding out.
+  // Either the step itself was late, or a moment was slow; a challenger is not worth finding out
+  // which.
   if (late && challenger) return Decide(false, "did not fill");
   if (step_seconds <= 0 || late) {
     block_ = 0;
@@ -169,7 +171,7 @@ void StepTuner::Decide(bool faster, const char* verdict) {
         moved_ = moved_here_ = true;
       } else if (move_ % 2 == 0 && moved_here_) {
         moved_here_ = false;
-        move_ += 2;  // it came from below
+        move_ += 2;  // the downward move would only undo this one
       } else {
         moved_here_ = false;
         ++move_;

@@ -1,13 +1,14 @@
 // StepTuner: finds better settings for one step that repeats, by trying them while it runs.
 //
-// The settings in force are the incumbent; one other, the challenger, takes turns with them, a
-// block of steps each, until a test (paired_test.h) says whether it is faster. Only then it takes
-// over. Challengers are those that an earlier job found, tfhvd's own defaults where the user has
-// set others, and then each setting in steps of a factor of four, up and down. At the end what was
-// found is compared with what was given once more, and given back unless it is faster beyond
-// doubt. So a job ends with what it was given, or with what is faster.
+// The settings in force are the incumbent. Another one, the challenger, takes turns with it, a
+// block of steps each, until a test (paired_test.h) says whether the challenger is faster; only
+// then it replaces the incumbent. The challengers are, in order: the settings that an earlier job
+// found, which end the search if they are faster; the defaults, if the user has set others; and
+// each setting in steps of a factor of four, up and down. In the end the result is compared once
+// more with the given settings, and dropped unless it is significantly faster. So a job ends with
+// the given settings, or with faster ones.
 //
-// A pure function of what it was told. Part of Tuner.
+// A pure function of its input. Part of Tuner.
 #pragma once
 
 #include <array>
@@ -25,19 +26,19 @@ namespace tfhvd {
 
 class StepTuner {
  public:
-  // Steps that are to run with the same settings.
+  // Steps that run with the same settings.
   struct Block {
     StepSettings settings;
-    int64_t steps = 0;  // 0: for good
+    int64_t steps = 0;  // 0: without limit
   };
 
-  // What settings come to for the step: two that come to the same need no comparison. Any numbers
-  // that say it.
+  // The effect of settings on the step, as any numbers that describe it: settings of equal effect
+  // need no comparison.
   using Outcome = std::vector<int64_t>;
   using OutcomeOf = std::function<Outcome(const StepSettings& settings)>;
 
-  // A comparison that has ended, or (`done`) the result of all: the challenger, which may be the
-  // incumbent, is in force from then on.
+  // A finished comparison; or, if `done`, the result of the search: then the challenger, which may
+  // equal the incumbent, stays in force.
   struct News {
     StepSettings incumbent;
     StepSettings challenger;
@@ -47,26 +48,27 @@ class StepTuner {
     bool done = false;
   };
 
-  // `given`: by the user, or the defaults; `remembered`: what an earlier job found, if one did.
+  // `given`: the user's settings, or the defaults. `remembered`: the result of an earlier job, if
+  // there is one.
   StepTuner(const StepSettings& given, const std::optional<StepSettings>& remembered);
 
-  // What is to run next, until Ended.
+  // Returns the block to run next, until Ended.
   Block Next(const OutcomeOf& outcome_of);
 
-  // The block that Next gave has ended. `step_seconds`: how long its steps took, 0 where too few
-  // were measured; `late`: a bucket did not fill, as where a program waits for one result of a
-  // bucket before it submits the next.
+  // Records the end of the block that Next returned. `step_seconds`: the time per step; 0 if too
+  // few steps were measured. `late`: a bucket did not fill, as happens if a program waits for one
+  // result of a bucket before it submits the next entry.
   void Ended(bool late, double step_seconds);
 
   bool done() const { return stage_ == Stage::kDone; }
 
-  // What has been decided since the last call.
+  // Returns the decisions since the last call.
   std::vector<News> TakeNews() { return std::exchange(news_, {}); }
 
  private:
   enum class Stage { kRemembered, kDefaults, kSearch, kConfirm, kDone };
   static constexpr int kSettings = 3;
-  static constexpr int kMoves = 2 * kSettings;  // of each setting, up and then down
+  static constexpr int kMoves = 2 * kSettings;  // each setting up and then down
 
   void Propose(const OutcomeOf& outcome_of);
   bool ProposeMove(const OutcomeOf& outcome_of);
@@ -84,13 +86,13 @@ class StepTuner {
   std::optional<StepSettings> challenger_;
   std::vector<std::pair<StepSettings, StepSettings>> refused_;  // incumbents and challengers
   PairedTest test_;
-  std::array<double, 2> seconds_ = {};  // of the pair under way: the incumbent's, the challenger's
-  int block_ = 0;                       // of the pair under way: 0 or 1
+  std::array<double, 2> seconds_ = {};  // of the present pair: the incumbent's, the challenger's
+  int block_ = 0;                       // of the present pair: 0 or 1
   int spoilt_ = 0;                      // pairs in a row that could not be measured
-  double step_seconds_ = 0.0;           // as measured last; 0: not yet
+  double step_seconds_ = 0.0;           // the last measurement; 0: none yet
   int move_ = 0;
   bool moved_ = false;       // a move of this round was accepted
-  bool moved_here_ = false;  // the present move was, at least once
+  bool moved_here_ = false;  // the present move was accepted at least once
   int round_ = 0;
   std::vector<News> news_;
 };

@@ -3,7 +3,7 @@
 namespace tfhvd {
 namespace {
 
-// A program that has more of them repeats none for long.
+// A program with more kinds of steps repeats none for long.
 constexpr size_t kMostSteps = 64;
 
 }  // namespace

@@ -1,7 +1,8 @@
-// Tuner: which settings each step that repeats runs with next, while they are being found. A job
-// has few such steps (training, evaluation); each has a tuner of its own (step_tuner.h).
+// Tuner: chooses the settings that each repeating step runs with next, while better ones are
+// searched. A job has few such steps (training, evaluation), and each has its own StepTuner
+// (step_tuner.h).
 //
-// Rank 0's coordinator asks it whenever it locks a step. It reads no clock and no file.
+// Rank 0's coordinator calls it whenever it locks a step. It reads no clock and no file.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +16,7 @@
 
 namespace tfhvd {
 
-// What a step is known by, from job to job.
+// Identifies a step, also in later jobs.
 using StepId = uint64_t;
 
 class Tuner {
@@ -27,16 +28,16 @@ class Tuner {
     StepTuner::News what;
   };
 
-  // As for StepTuner.
+  // See StepTuner.
   Tuner(const StepSettings& given, Remembered remembered)
       : given_(given), remembered_(std::move(remembered)) {}
 
-  // What `step`, which is locked now, is to run next, until Ended.
+  // Returns the block that `step`, which is locked now, runs next, until Ended.
   StepTuner::Block Next(StepId step, const StepTuner::OutcomeOf& outcome_of);
-  // That has ended. REQUIRES: Next was called.
+  // Records the end of that block. REQUIRES: Next was called.
   void Ended(bool late, double step_seconds) { running_->second.Ended(late, step_seconds); }
 
-  // What has been decided since the last call.
+  // Returns the decisions since the last call.
   std::vector<News> TakeNews();
 
  private:

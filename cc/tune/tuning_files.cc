@@ -31,8 +31,7 @@ std::string Percent(double change) {
   return text;
 }
 
-// Makes the folders that a file is to lie in, as far as they are missing. Whoever writes the file
-// notices where that failed.
+// Makes the missing folders of `path`. If this fails, writing the file fails, too, and reports it.
 void MakeFoldersOf(const std::string& path) {
   for (size_t end = path.find('/', 1); end != std::string::npos; end = path.find('/', end + 1)) {
     (void)mkdir(path.substr(0, end).c_str(), 0777);

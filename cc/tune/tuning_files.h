@@ -1,12 +1,11 @@
-// TuningFiles: where the tuner's comparisons are logged, and what it has found is remembered from
-// job to job.
+// TuningFiles: the log of the tuner's comparisons, and the memory of its results from job to job.
 //
-// The log is a table of comma-separated values, a row each comparison. The memory is lines of
-// numbers: step, bucket bytes, fusion threshold, alone from. Of a step the last line counts.
-// Several jobs may use one memory at the same time: it is replaced as a whole, and the last one
-// that writes it wins.
+// The log is a table of comma-separated values, with a row for each comparison. The memory has
+// lines of numbers: step, bucket bytes, fusion threshold, alone from; the last line of a step is
+// valid. Several jobs may use one memory at the same time: each replaces it as a whole, and the
+// last writer wins.
 //
-// Used by rank 0, by who runs the engine.
+// Used on rank 0, by the thread that runs the engine.
 #pragma once
 
 #include <string>
@@ -19,14 +18,14 @@ namespace tfhvd {
 
 class TuningFiles {
  public:
-  // Paths; "": none. `log` must outlive this object.
+  // Paths; "" means no file. `log` must outlive this object.
   TuningFiles(std::string table, std::string memory, const Log& log)
       : table_(std::move(table)), memory_(std::move(memory)), log_(log) {}
 
-  // Empty where there is no memory yet; lines that cannot be read are left out.
+  // Returns an empty map if there is no memory yet; skips lines that cannot be read.
   Tuner::Remembered Load() const;
 
-  // Logs what has been decided, and remembers results. What cannot be written is warned of, once.
+  // Logs the decisions, and stores results. Warns once of files that cannot be written.
   void Write(const std::vector<Tuner::News>& news);
 
  private:
@@ -41,7 +40,7 @@ class TuningFiles {
   bool warned_ = false;
 };
 
-// As a sentence for people: "buckets of 8388608 bytes, ...".
+// Returns a description for people: "buckets of 8388608 bytes, ...".
 std::string Describe(const StepSettings& settings);
 
 }  // namespace tfhvd
