@@ -1,5 +1,5 @@
-// Backend: makes communicators for the memory of an accelerator, out of host communicators. What
-// belongs to one vendor's collectives implements it.
+// Backend: makes communicators for the memory of an accelerator, out of host communicators. Each
+// vendor's collectives implement it.
 //
 // Used by the engine's thread only.
 #pragma once
@@ -17,7 +17,8 @@ class Backend {
 
   virtual const char* name() const = 0;
 
-  // Collective over the ranks of `host`, which must outlive the result. Fails on every rank alike.
+  // Opens a communicator over the ranks of `host`, which must outlive it. Collective; fails on
+  // every rank or on none.
   virtual Status Open(Communicator* host, std::unique_ptr<Communicator>* out) = 0;
 };
 

@@ -1,17 +1,19 @@
 // Communicator: collectives among a fixed set of ranks. The interface that every backend
 // implements.
 //
-// - A call blocks until this rank's part is done; on an accelerator, until it is in order on the
-//   device's stream (Poll tells of what fails there). All ranks of the communicator must issue the
-//   same calls in the same order with matching arguments; the engine's negotiation sees to that.
-// - One thread calls at a time (who runs the engine); Abort alone may come from any thread.
-// - Every wait within a call asks the wait monitor whether to go on (wait_monitor.h), so that a
-//   failure anywhere ends the call.
-// - Buffers belong to the caller. Input and output are the same address or do not overlap.
-// - A call that fails leaves the outputs undefined and the communicator unusable.
-// - Reductions are those of numeric/arithmetic.h: equal bits on every rank, and from every flat
-// host
-//   backend. Ranks here are 0 .. size() - 1 within the communicator.
+// Contract:
+//  - A call blocks until this rank's part is done; on an accelerator, until it is enqueued on the
+//    device's stream (Poll reports later failures). All ranks of the communicator must issue the
+//    same calls in the same order with matching arguments; the engine's negotiation ensures that.
+//  - One thread calls at a time (the one that runs the engine); only Abort may come from any
+//  thread.
+//  - Every wait within a call asks the wait monitor whether to continue (wait_monitor.h), so that a
+//    failure anywhere ends the call.
+//  - Buffers belong to the caller. Input and output are the same address or do not overlap.
+//  - A call that fails leaves the outputs undefined and the communicator unusable.
+//  - Reductions follow numeric/arithmetic.h: every rank gets equal bits, and every flat host
+//  backend
+//    gives the same bits. Ranks here are 0 .. size() - 1 within the communicator.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +27,7 @@
 
 namespace tfhvd {
 
-// One of several pieces of memory that a call takes its values from and writes its results to; `in`
+// One of several pieces of memory that a call reads its values from and writes its results to; `in`
 // and `out` are the same address or do not overlap.
 struct Span {
   const void* in = nullptr;
@@ -37,7 +39,7 @@ class Communicator {
  public:
   virtual ~Communicator() = default;
 
-  // What carries the calls, for people: "mpi".
+  // Returns the name of the transport, for people: "mpi".
   virtual const char* name() const = 0;
 
   virtual int rank() const = 0;
@@ -47,18 +49,18 @@ class Communicator {
   virtual Status AllReduce(const void* in, void* out, int64_t count, DType dtype,
                            const Reduction& reduction) = 0;
 
-  // The same, but it may go on after StartAllReduce has returned: while the caller does other
-  // things, and within these two calls. FinishAllReduce waits for the oldest that has been started
-  // without a failure. Until all are finished no other call is made; the buffers are in use until
-  // then.
+  // Like AllReduce, but the work may continue after StartAllReduce has returned: while the caller
+  // does other things, and within these two calls. FinishAllReduce waits for the oldest successful
+  // StartAllReduce. Until all are finished, the buffers are in use and no other call is allowed.
   virtual Status StartAllReduce(const void* in, void* out, int64_t count, DType dtype,
                                 const Reduction& reduction) {
     return AllReduce(in, out, count, dtype, reduction);
   }
   virtual Status FinishAllReduce() { return Status::Ok(); }
 
-  // AllReduce for values that lie in several places, whose bytes come one after the other, without
-  // packing them. Other ranks may call either, with as many bytes. REQUIRES: takes_spans(bytes).
+  // AllReduce for values in several places, as if their bytes followed each other, without packing
+  // them. Other ranks may call either form, with the same number of bytes. REQUIRES:
+  // takes_spans(bytes).
   virtual Status AllReduceSpans(const std::vector<Span>& spans, DType dtype,
                                 const Reduction& reduction);
   virtual bool takes_spans(int64_t /*bytes*/) const { return false; }
@@ -75,32 +77,33 @@ class Communicator {
   virtual Status ReduceScatter(const void* in, void* out, const std::vector<int64_t>& counts,
                                DType dtype, const Reduction& reduction) = 0;
 
-  // Sends send_bytes[r] bytes of `in` (consecutive blocks) to rank r; `out` gets recv_bytes[r] from
-  // rank r. `in` and `out` do not overlap. REQUIRES: rank a's send_bytes[b] equals rank b's
-  // recv_bytes[a].
+  // Sends send_bytes[r] bytes of `in` (consecutive blocks) to rank r, and receives recv_bytes[r]
+  // bytes of `out` from rank r. `in` and `out` do not overlap. REQUIRES: rank a's send_bytes[b]
+  // equals rank b's recv_bytes[a].
   virtual Status AllToAll(const void* in, const std::vector<int64_t>& send_bytes, void* out,
                           const std::vector<int64_t>& recv_bytes) = 0;
 
   virtual Status Barrier() = 0;
 
-  // Whether a call for little data is over within microseconds once all ranks have made it, and may
-  // be made on any thread: then a thread of the framework's can make it in place of the engine's.
+  // Returns whether a call for little data ends within microseconds once all ranks have made it,
+  // and may be made on any thread: then a thread of the framework can make it instead of the
+  // engine's thread.
   virtual bool prompt() const { return false; }
 
-  // Whether work that nobody waited for has failed since, or another rank has aborted, and why.
-  // Never blocks. The engine's thread, also from OnWait.
+  // Returns an error if work that no call waited for has failed, or another rank has aborted. Never
+  // blocks. The engine's thread, also from OnWait.
   virtual Status Poll() { return Status::Ok(); }
 
-  // Makes a call that is under way, and every later one, return `why`; maybe on other ranks, too.
-  // Any thread.
+  // Makes the present call, and every later one, return `why`; perhaps also on other ranks. Any
+  // thread.
   virtual void Abort(const Status& why) = 0;
 
-  // Whether no buffer of a call that failed is touched any more: what carries the messages may be
-  // unable to take them back at once. Never blocks. The engine's thread.
+  // Returns whether no buffer of a failed call is still in use: a transport may be unable to
+  // release them at once. Never blocks. The engine's thread.
   virtual bool settled() { return true; }
 
-  // Who is asked in every wait from here on; not owned, null: nobody. The engine's thread, between
-  // calls.
+  // Sets the monitor that is called in every wait from here on; not owned, may be null. The
+  // engine's thread, between calls.
   virtual void SetWaitMonitor(WaitMonitor* monitor) { wait_monitor_ = monitor; }
   WaitMonitor* wait_monitor() const { return wait_monitor_; }
 

@@ -1,5 +1,5 @@
-// ControlPlane: what the ranks of a job agree by: messages, sleep that messages end, and votes.
-// The interface that every backend of the negotiation implements.
+// ControlPlane: the means by which the ranks of a job agree: messages, a sleep that messages end,
+// and votes. Every backend of the negotiation implements this interface.
 #pragma once
 
 #include "cc/comm/message_channel.h"
@@ -10,7 +10,7 @@ namespace tfhvd {
 
 class ControlPlane : public MessageChannel, public Sleeper {
  public:
-  // What the ranks can vote on without messages; null where they cannot, on every rank alike. Lives
+  // Returns the board for votes without messages; null, on all ranks alike, if there is none. Lives
   // as long as the control plane.
   virtual VoteBoard* votes() { return nullptr; }
 };

@@ -1,5 +1,5 @@
-// Gather: what each rank says, on all of them. Collective over the communicator, and as its calls:
-// one thread at a time.
+// Gather: collects a value of each rank on all ranks. Collective over the communicator; one thread
+// at a time, as for its other calls.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace tfhvd {
 
-// all[r] = rank r's `own`.
+// Sets all[r] to rank r's `own`.
 template <typename T>
 Status Gather(Communicator* communicator, const T& own, std::vector<T>* all) {
   static_assert(std::is_trivially_copyable<T>::value, "GatherTexts takes texts");
@@ -21,7 +21,7 @@ Status Gather(Communicator* communicator, const T& own, std::vector<T>* all) {
   return communicator->AllGather(&own, all->data(), std::vector<int64_t>(size, sizeof(T)));
 }
 
-// The same for texts of any lengths, in two calls.
+// Gathers texts of any lengths, in two calls.
 Status GatherTexts(Communicator* communicator, const std::string& own,
                    std::vector<std::string>* all);
 

@@ -1,5 +1,5 @@
-// HostPeers: notices that a rank of this host has died, whatever carries the collectives.
-// One thread at a time.
+// HostPeers: notices the death of a rank on this host, independently of the transport. One thread
+// at a time.
 #pragma once
 
 #include <functional>
@@ -14,15 +14,15 @@ namespace tfhvd {
 
 class HostPeers {
  public:
-  // Takes hold of the processes of `topology` that run now; none where it has no pids.
+  // Observes the processes of `topology` on this host that run now; none if it has no pids.
   explicit HostPeers(const Topology& topology);
 
-  // kAborted: one of them has ended. Never blocks. `counts` says of a rank whether it counts; null:
+  // Returns kAborted if one of them has ended. Never blocks. `counts`: whether a rank counts; null:
   // all do.
   Status EveryoneRuns(const std::function<bool(int)>& counts = nullptr) const;
 
  private:
-  const std::string host_;        // its name, for messages
+  const std::string host_;        // the host's name, for messages
   const std::vector<int> ranks_;  // of this host, without this one
   const PeerProcesses processes_;
 };

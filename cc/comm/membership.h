@@ -1,9 +1,9 @@
-// Membership: which of the processes that were started take part in the job, as their number
-// changes. Whoever has started them says so (tfhvdrun --elastic); the job itself decides nothing,
-// but when those that wait to join are let in: then it asks for that, and an admission follows.
+// Membership: which of the started processes are members of the job, as their number changes. Their
+// launcher decides this (tfhvdrun --elastic), except when waiting processes are admitted: the job
+// asks for an admission, and the launcher makes it.
 //
-// Each change is a generation. All members of one are told the same roster of it; a member may be
-// told a later one before it has taken up this one.
+// Each change is a generation. All members of a generation receive the same roster; a member may
+// receive a later one before it has adopted this one.
 #pragma once
 
 #include <chrono>
@@ -17,11 +17,11 @@ namespace tfhvd {
 
 struct Roster {
   int generation = 0;  // counts up from 0
-  int admitted = 0;    // the last generation for which the job has let in who waited; 0: none
-  int rank = 0;        // of this process: its index among the members
-  // By rank: the number that a process was started with, which it keeps.
+  int admitted = 0;    // the last generation that admitted waiting processes; 0: none
+  int rank = 0;        // this process's index among the members
+  // By rank: the number that the launcher gave to the process, which it keeps.
   std::vector<int> members;
-  // By rank, where each listens, and the secret of this generation.
+  // By rank: the addresses where it listens; and the secret of this generation.
   std::vector<std::string> addresses;
   std::string token;
 
@@ -32,15 +32,15 @@ class Membership {
  public:
   virtual ~Membership() = default;
 
-  // Waits, at most for so long, for the latest roster after `generation`; none has come: nullopt.
-  // Not ok: there will be none any more. One thread.
+  // Waits at most `most` for the latest roster after `generation`; nullopt if none has arrived. Not
+  // ok: no roster will follow. One thread.
   virtual Status Next(int generation, std::chrono::nanoseconds most,
                       std::optional<Roster>* roster) = 0;
 
-  // Whether a roster after `generation` has come. The same thread. Never blocks.
+  // Returns whether a roster after `generation` has arrived. The same thread. Never blocks.
   virtual bool HasNext(int generation) = 0;
 
-  // How many processes wait to be let in, by what was received last. Any thread.
+  // Returns how many processes wait for admission, by the last message. Any thread.
   virtual int waiting() const = 0;
 
   // Ends Next. Any thread.

@@ -1,7 +1,7 @@
 // MessageChannel: small messages between the ranks of a job, for the negotiation.
 //
-// Messages from one rank to another arrive once and in order. One thread at a time (who runs the
-// engine).
+// Messages from one rank to another arrive once and in order. One thread at a time (the one that
+// runs the engine).
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,8 @@ struct Message {
   std::string bytes;
 };
 
-// Whether a message says that the job is lost (flow/messages.h): it goes ahead of all others.
+// Returns whether a message reports that the job has failed (flow/messages.h): it overtakes all
+// others.
 inline bool IsAlarm(const std::string& bytes) {
   return !bytes.empty() && static_cast<uint8_t>(bytes[0]) == kAlarmTag;
 }
@@ -30,28 +31,28 @@ class MessageChannel {
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  // The rank that messages to and from rank 0 pass through: where it is missing, rank 0 seems to be
-  // missing.
+  // Returns the rank through which messages to and from rank 0 pass: if it does not respond, rank 0
+  // seems missing.
   virtual int route() const { return 0; }
 
-  // Takes the message and returns; it leaves now or during later calls of Receive or Flushed.
-  // REQUIRES: to != rank(); one of the two is rank 0, which coordinates, unless a World has opened
+  // Takes the message and returns; sends it now or during later calls of Receive or Flushed.
+  // REQUIRES: to != rank(); one of the two is rank 0, the coordinator, unless a World has opened
   // this channel.
   virtual Status Send(int to, std::string bytes) = 0;
 
-  // Sends an alarm to every other rank that can be reached, without waiting for any. Ranks that it
-  // reaches by way of others get it from them: whoever coordinates passes it on.
+  // Sends an alarm to every other reachable rank, without waiting for any. Ranks that are reached
+  // through others get it from them: the coordinator passes it on.
   virtual void Alarm(const std::string& bytes) {
     for (int r = 0; r < size(); ++r) {
       if (r != rank() && (r == 0 || rank() == 0)) (void)Send(r, bytes);
     }
   }
 
-  // Takes the next message that has arrived, if there is one; never blocks.
+  // Returns the next message that has arrived, if there is one. Never blocks.
   virtual Status Receive(std::optional<Message>* message) = 0;
 
-  // Lets what was sent move on; whether all of it has left this rank, so that it arrives though
-  // this rank makes no further call: it may end, or take part in a collective.
+  // Makes progress with sent messages; returns whether all of them have left this rank, so that
+  // they arrive even if this rank makes no further call: it may end, or enter a collective.
   virtual bool Flushed() = 0;
 };
 

@@ -1,9 +1,9 @@
 // StallGuard: the limits of a wait within a collective. It warns once when a wait has lasted for
-// the check time, and ends one that has lasted for longer than the shutdown time.
+// the check time, and ends a wait that has lasted longer than the shutdown time.
 //
-// It names the ranks that are waited for, which may themselves wait for others. So it gives up a
-// little later than those who know better (the coordinator's roll call, negotiate/roll_call.h).
-// Used by one thread at a time.
+// It names the ranks that this rank waits for, although they may wait for others. So it ends the
+// wait a little later than the coordinator, which knows better (negotiate/roll_call.h). Used by one
+// thread at a time.
 #pragma once
 
 #include <string>
@@ -20,12 +20,12 @@ struct StallLimits {
   double shutdown = 0.0;  // seconds until the error; 0: never
 };
 
-// What the settings say of them.
+// Returns the limits in the settings.
 StallLimits StallLimitsOf(const Config& config);
 
 class StallGuard : public WaitMonitor {
  public:
-  // How much later than the coordinator a rank gives up by itself.
+  // How much later than the coordinator a rank ends its wait.
   static constexpr double kGraceSeconds = 2.0;
 
   StallGuard(const Log& log, int rank, const StallLimits& limits)
@@ -37,7 +37,7 @@ class StallGuard : public WaitMonitor {
   const Log log_;
   const int rank_;
   const StallLimits limits_;
-  double last_ = 0.0;  // seconds of the last call: fewer now, and it is another wait
+  double last_ = 0.0;  // seconds at the last call; a smaller number now means another wait
   bool warned_ = false;
 };
 

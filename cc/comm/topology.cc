@@ -11,7 +11,7 @@ Topology MakeTopology(int rank, std::vector<std::string> hosts) {
   t.size = static_cast<int>(hosts.size());
   t.local_size = 0;
 
-  std::map<std::string, int> ranks_on;  // so far, while walking the ranks in order
+  std::map<std::string, int> ranks_on;  // so far, in the loop over the ranks
   std::vector<int> local_ranks;
   std::map<std::string, int> index;
   for (const std::string& host : hosts) {

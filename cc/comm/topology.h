@@ -11,20 +11,21 @@ struct Topology {
   int size = 1;
   int local_rank = 0;  // among the ranks of this host
   int local_size = 1;
-  int cross_rank = 0;  // among the ranks with this local_rank, one a host
+  int cross_rank = 0;  // among the ranks with this local_rank, one on each host
   int cross_size = 1;
   int generation = 0;              // of the members of an elastic job; else 0
   bool homogeneous = true;         // every host has the same number of ranks
-  std::vector<std::string> hosts;  // their names, by rank
-  std::vector<int> host_of;        // by rank; hosts count in the order of their lowest ranks
-  // By rank: its number among all processes that were started together on its host, those of other
-  // jobs too; -1 where its launcher does not say. Empty: of no rank.
+  std::vector<std::string> hosts;  // names, by rank
+  std::vector<int> host_of;        // by rank; hosts are numbered in the order of their lowest ranks
+  // By rank: its number among all processes that were started together on its host, including those
+  // of other jobs; -1 if its launcher does not say. Empty if no rank has one.
   std::vector<int> local_processes;
-  // By rank: its process, where it is on this host and this process can see it; else 0. Empty: of
-  // no rank.
+  // By rank: its pid, if it is on this host and visible to this process; otherwise 0. Empty if no
+  // rank has one.
   std::vector<int> pids;
-  // By rank: where it answers who asks what the ranks of its host do, in the words of the program
-  // (tfhvd/runtime/host_monitor.py); "" if it has none. Empty: no rank has one.
+  // By rank: the address where it answers questions about the ranks of its host, in the protocol of
+  // the Python program (tfhvd/runtime/host_monitor.py); "" if it has none. Empty if no rank has
+  // one.
   std::vector<std::string> watch_addresses;
 };
 
@@ -32,9 +33,9 @@ struct Topology {
 // hosts.size().
 Topology MakeTopology(int rank, std::vector<std::string> hosts);
 
-// Which of its host's `gpus` (at least one) this rank takes where nobody has chosen. The one of its
-// number in local_processes, so that jobs that share a host do not meet; of its local rank where
-// those are not known, or would put two ranks of this job on one GPU.
+// Returns the index of the GPU, out of the `gpus` of the host (at least one), that this rank takes
+// by default: its number in local_processes, so that jobs on one host do not share GPUs. Uses the
+// local rank if these numbers are unknown, or would give two ranks of this job the same GPU.
 int GpuOf(const Topology& topology, int gpus);
 
 }  // namespace tfhvd

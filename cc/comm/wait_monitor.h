@@ -1,8 +1,8 @@
-// WaitMonitor: what a rank that waits within a collective asks whether to wait on.
+// WaitMonitor: decides whether a rank that waits within a collective continues to wait.
 //
 // Every blocking wait of a Communicator calls OnWait, the first time after about a millisecond and
 // then at least every 100 ms; WaitPacer says when. While a rank waits, nothing else runs on its
-// engine's thread: the monitor is how messages are read, how rank 0 goes on coordinating, and how a
+// engine's thread: through the monitor messages are read, rank 0 continues to coordinate, and a
 // failure that another rank has noticed ends the wait.
 #pragma once
 
@@ -14,35 +14,35 @@
 
 namespace tfhvd {
 
-// A wait that goes on.
+// A wait in progress.
 struct Wait {
-  const char* call = "";   // what the rank is in, for people: "MPI allreduce"
-  std::vector<int> ranks;  // that it waits for, by their numbers in the job; ascending
-  double seconds = 0.0;    // since something last moved
+  const char* call = "";   // the call that the rank is in, for people: "MPI allreduce"
+  std::vector<int> ranks;  // the ranks that it waits for, by their numbers in the job; ascending
+  double seconds = 0.0;    // since the last progress
 };
 
 class WaitMonitor {
  public:
   virtual ~WaitMonitor() = default;
 
-  // Called by the thread that waits, without a lock held. Not ok ends the wait: the call that waits
-  // returns it. Must not call the communicator that waits, but for Poll and Abort.
+  // Called by the waiting thread, without a lock held. An error ends the wait: the waiting call
+  // returns it. Must not call the waiting communicator, except Poll and Abort.
   virtual Status OnWait(const Wait& wait) = 0;
 };
 
-// When a wait asks its monitor: soon at first, for others may need what this rank is to pass on,
-// and ever less often while nothing moves.
+// When a wait calls its monitor: soon at first, because other ranks may need messages that this
+// rank passes on, and ever less often while there is no progress.
 class WaitPacer {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // How long to sleep at most before the monitor is asked.
+  // Returns how long to sleep at most before the monitor is called.
   std::chrono::nanoseconds interval() const { return interval_; }
 
-  // Seconds since the wait began, or something moved.
+  // Returns the seconds since the wait began, or since the last progress.
   double waited() const { return std::chrono::duration<double>(Clock::now() - since_).count(); }
 
-  // Whether `interval` has passed; then the next one is longer.
+  // Returns whether `interval` has passed; if so, the next one is longer.
   bool Due() {
     const Clock::time_point now = Clock::now();
     if (now - asked_ < interval_) return false;

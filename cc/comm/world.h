@@ -1,7 +1,8 @@
-// World: how this process meets its peers; the source of the job's control plane and of host
-// communicators. A backend that can start a job implements it (inproc: alone or as threads; mpi).
+// World: how this process reaches its peers; the source of the job's control plane and of host
+// communicators. Implemented by each backend that can start a job (inproc: alone or as threads;
+// mpi).
 //
-// One thread at a time. Everything that it opens must be destroyed before Close.
+// One thread at a time. All objects that it opens must be destroyed before Close.
 #pragma once
 
 #include <functional>
@@ -16,8 +17,8 @@
 
 namespace tfhvd {
 
-// Opens the communicator of some ranks: collective over `members` (ascending ranks of the job, this
-// one among them).
+// Opens the communicator of some ranks. Collective over `members` (ascending ranks of the job,
+// including this one).
 using CommunicatorFactory =
     std::function<Status(const std::vector<int>& members, std::unique_ptr<Communicator>* out)>;
 
@@ -30,41 +31,41 @@ class World {
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  // The job of some of these ranks, numbered anew in the order given. Called by those ranks, with
-  // the same list; what it opens is theirs alone. Must not outlive this World.
+  // Opens the world of some of these ranks, renumbered in the given order. Called by those ranks
+  // with the same list. `out` opens objects for them alone, and must not outlive this World.
   virtual Status OpenPart(const std::vector<int>& ranks, std::unique_ptr<World>* out) = 0;
 
-  // Collective over all ranks. So is whichever of this and OpenCommunicator is called first.
+  // Collective over all ranks. So is the first call of either this function or OpenCommunicator.
   virtual Status OpenControlPlane(std::unique_ptr<ControlPlane>* out) = 0;
 
-  // Collective over `members`: ranks of the world, this one among them, in the order of their ranks
-  // in the communicator; the same on all of them.
+  // Collective over `members`: ranks of the world, including this one, in the order of their ranks
+  // in the communicator; the same list on all of them.
   virtual Status OpenCommunicator(const std::vector<int>& members,
                                   std::unique_ptr<Communicator>* out) = 0;
 
-  // Who is asked while ranks wait for each other in what is opened from here on; not owned, null:
-  // the world's own limits alone.
+  // Sets the monitor that is called while ranks wait for each other in objects opened from here on;
+  // not owned. Null: only the world's own limits hold.
   virtual void SetWaitMonitor(WaitMonitor* /*monitor*/) {}
 
-  // Takes nobody in any more, and sends away who has come and has not said who it is: a peer of a
-  // later World of this process, which listens at the same place. REQUIRES: no call of what was
-  // opened here is under way.
+  // Stops accepting connections, and closes those that have not identified themselves: they are
+  // peers of a later World of this process, which listens at the same address. REQUIRES: no call of
+  // an object that was opened here is in progress.
   virtual void StopListening() {}
 
-  // Ends what this World began (collective). Not called where a peer may be missing: the process
-  // then ends without it.
+  // Ends what this World began (collective). Not called if a peer may be missing: the process then
+  // ends without it.
   virtual Status Close() = 0;
 };
 
-// The index of the world's own rank in `ranks`, for OpenPart: kInvalidArgument where it has none,
-// or the list is not one of different ranks of the world.
+// Finds the index of the world's own rank in `ranks`, for OpenPart. Returns kInvalidArgument if it
+// is not there, or the list does not hold different ranks of the world.
 Status FindIndex(const World& world, const std::vector<int>& ranks, int* index);
 
-// All ranks of a world, in order.
+// Returns all ranks of a world, in order.
 std::vector<int> RanksOf(const World& world);
 
-// The world's own rank in a communicator of `members`, for OpenCommunicator: kInternal where it has
-// none.
+// Finds the world's own rank in a communicator of `members`, for OpenCommunicator. Returns
+// kInternal if it is not there.
 Status FindMember(const World& world, const std::vector<int>& members, int* index);
 
 }  // namespace tfhvd
