@@ -1,9 +1,9 @@
-// Copies up to 128 segments in one launch, scaling and casting on the way. Each block does one part
-// of one segment, in accesses of 16 bytes of which each thread has several under way: memory is as
-// fast as there are requests to it.
+// Copies up to 128 segments in one launch, with scaling and casting. Each block does one part of
+// one segment, in accesses of 16 bytes, of which each thread has several in progress: the more
+// requests memory has, the faster it is.
 //
-// Made into batched_copy.ptx.inc by build_tools/make_ptx.py. The fake of the driver in
-// tests/gpu compiles this very text for the host.
+// build_tools/make_ptx.py makes batched_copy.ptx.inc from this file. The fake driver in tests/gpu
+// compiles this very text for the host.
 #include "cc/device/batched_copy_args.h"
 
 namespace tfhvd {
@@ -20,7 +20,7 @@ struct alignas(16) Line {
 };
 
 #ifdef __CUDACC__
-// Arrays lie in registers only where every index is known.
+// Arrays stay in registers only if every index is known.
 #define TFHVD_UNROLL _Pragma("unroll")
 #define TFHVD_NO_UNROLL _Pragma("unroll 1")  // at the ends of a part
 __device__ inline float ToFloat(Half x) {
@@ -47,7 +47,8 @@ __device__ inline Brain ToBrain(float x) {
   return y;
 }
 
-// How each type is scaled: floats in their own precision, 16-bit ones in float32 and rounded once.
+// How each type is scaled: floats in their own precision, 16-bit floats in float32 with one
+// rounding.
 template <typename T>
 __device__ inline T Scaled(T x, double factor) {
   return static_cast<T>(static_cast<double>(x) * factor);
@@ -86,7 +87,7 @@ struct Convert<float, Brain> {
   __device__ static float Of(Brain x, double f) { return Scaled(ToFloat(x), f); }
 };
 
-// Casts as many elements as fill 16 bytes of the narrower type. Lines are read and written whole.
+// Casts as many elements as fill 16 bytes of the narrower type. Reads and writes whole lines.
 template <typename To, typename From>
 struct Pack {
   static constexpr int kNarrow =
@@ -116,7 +117,7 @@ struct Pack {
   }
 };
 
-// Bytes as they are.
+// Copies bytes unchanged.
 template <>
 struct Pack<char, char> {
   static constexpr int kItems = sizeof(Line);
@@ -134,8 +135,8 @@ __device__ inline bool IsWhole(const void* p) {
   return reinterpret_cast<unsigned long long>(p) % sizeof(Line) == 0;
 }
 
-// This thread's share of a block's part: one element at a time up to where `to` is aligned, packs
-// as far as both ends allow it, and what is left.
+// Does this thread's share of a block's part: single elements until `to` is aligned, then packs as
+// far as both ends allow it, then the remaining elements.
 template <typename To, typename From>
 __device__ inline void Apply(void* to_part, const void* from_part, long long count,
                              double factor) {
@@ -178,7 +179,7 @@ __device__ inline void Apply(void* to_part, const void* from_part, long long cou
   }
 }
 
-// The same for what is rare, scaled integers: an element at a time.
+// Scales integers, which is rare: one element at a time.
 template <typename T>
 __device__ inline void ScaleIntegers(void* to_part, const void* from_part, long long count,
                                      double factor) {
@@ -190,7 +191,7 @@ __device__ inline void ScaleIntegers(void* to_part, const void* from_part, long 
   }
 }
 
-// The segment that this block has a part of.
+// Returns the segment of this block.
 __device__ inline int SegmentOf(const BatchedCopyArgs& args, unsigned block) {
   int found = 0;
   for (int step = kBatchedCopySegments / 2; step > 0; step /= 2) {
@@ -208,7 +209,7 @@ __device__ inline int Bytes(int type) {
 }  // namespace kernel
 }  // namespace tfhvd
 
-// The numbers are those of DType in cc/base/types.h.
+// The numbers of the types are those of DType in cc/base/types.h.
 extern "C" __global__ void tfhvd_batched_copy(const tfhvd::BatchedCopyArgs args) {
   using namespace tfhvd::kernel;
   const int s = SegmentOf(args, blockIdx.x);

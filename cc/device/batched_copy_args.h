@@ -1,5 +1,5 @@
-// What the kernel of batched_copy.cu is called with. Read by the compiler of the GPU as well: it
-// includes nothing.
+// BatchedCopyArgs: the arguments of the kernel of batched_copy.cu. The compiler for the GPU reads
+// this file, too, so it includes nothing.
 #pragma once
 
 namespace tfhvd {
@@ -7,11 +7,11 @@ namespace tfhvd {
 enum : int {
   kBatchedCopySegments = 128,
   kBatchedCopyThreads = 256,
-  // What one block copies, of the wider type: four accesses of 16 bytes for each thread.
+  // The bytes that one block copies, of the wider type: four accesses of 16 bytes for each thread.
   kBatchedCopyBlockBytes = 16 << 10,
 };
 
-// By value, below the 4 KiB that a kernel's parameters may take.
+// Passed by value; smaller than 4 KiB, the limit of a kernel's parameters.
 struct BatchedCopyArgs {
   struct Segment {
     void* to;
@@ -19,14 +19,14 @@ struct BatchedCopyArgs {
     long long count;  // elements; at least one
   };
   Segment segments[kBatchedCopySegments];
-  // Blocks are dealt out by bytes, so that a long segment gets many and a short one gets one:
-  // segment s has the blocks from first_block[s] to where the next one's begin.
+  // Blocks are assigned by bytes, so that a long segment gets many and a short one gets one:
+  // segment s has the blocks from first_block[s] up to the first block of the next segment.
   unsigned first_block[kBatchedCopySegments];
   int segment_count;
   int block_items;  // elements that one block copies
   int from_type;    // of `from`, a number of DType
-  int to_type;      // of `to`: the same, or the other of a 16-bit float and float32
-  double factor;    // 1: none. Integers go through double and are truncated.
+  int to_type;      // of `to`: the same type, or the other of a 16-bit float and float32
+  double factor;    // 1: none; integers are scaled as double and truncated
 };
 
 }  // namespace tfhvd

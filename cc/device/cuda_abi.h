@@ -1,12 +1,12 @@
-// What tfhvd uses of CUDA's driver API: our own declarations, so that no header of NVIDIA's is
-// needed to build. The names and numbers are those of cuda.h, which has them alike in CUDA 12 and
-// 13; tests/gpu/abi_check.cc holds the two together.
+// The parts of CUDA's driver API that tfhvd uses, declared here so that the build needs no header
+// of NVIDIA. The names and numbers are those of cuda.h, where they are equal in CUDA 12 and 13;
+// tests/gpu/abi_check.cc compares the two.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
-// Handles, by the tags that cuda.h gives them.
+// Handles, under the tags that cuda.h gives them.
 struct CUctx_st;
 struct CUevent_st;
 struct CUfunc_st;

@@ -55,7 +55,7 @@ void CudaCopies::Scale(void* data, int64_t count, DType dtype, double factor) {
 void CudaCopies::AddScaled(void* to, DType to_type, const void* from, DType from_type,
                            int64_t count, double factor) {
   if (count == 0) return;
-  if (from_type == to_type && factor == 1.0) {  // also of types that the kernel does not know
+  if (from_type == to_type && factor == 1.0) {  // also for types that the kernel does not know
     LaunchFor(DType::kUInt8, DType::kUInt8, 1.0)
         ->segments.push_back({to, from, count * ItemSize(to_type)});
     return;
@@ -99,7 +99,7 @@ Status CudaCopies::Flush(cuda::Stream stream) {
 Status CudaCopies::Run(const Launch& launch, cuda::Stream stream) {
   const std::vector<BatchedCopyArgs::Segment>& all = launch.segments;
   const bool plain = launch.from_type == launch.to_type && launch.factor == 1.0;
-  // One copy alone is what the driver does best.
+  // The driver is the fastest for a single copy.
   if (plain && (kernel_ == nullptr || all.size() == 1)) {
     for (const BatchedCopyArgs::Segment& s : all) {
       const size_t bytes = static_cast<size_t>(s.count * ItemSize(launch.to_type));

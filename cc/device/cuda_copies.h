@@ -1,5 +1,6 @@
-// Copies on a CUDA stream that are collected, to be done together by one launch of our kernel
-// (batched_copy.cu). Where that cannot be loaded the driver does them one after the other.
+// CudaCopies: collects copies on a CUDA stream, and runs them together with one launch of our
+// kernel (batched_copy.cu). If the kernel cannot be loaded, the driver makes the copies one after
+// the other.
 //
 // Used by one thread.
 #pragma once
@@ -21,38 +22,39 @@ class CudaCopies {
   CudaCopies(const CudaCopies&) = delete;
   CudaCopies& operator=(const CudaCopies&) = delete;
 
-  // Loads the kernel. Without it copies work all the same, and scaling does not.
+  // Loads the kernel. Without it, copies work but scaling does not.
   Status LoadKernel();
   void UnloadKernel();
 
-  // What is added depends on nothing that was added since the last Flush, but for Scale.
+  // Adds a copy, which must not depend on anything added since the last Flush, except Scale.
   void Add(void* to, const void* from, int64_t bytes);
 
-  // Multiplies what lies at `data` in place, or, where copies out of it are added before the next
-  // Flush, the copies, all of it being copied out: it is touched once. REQUIRES: the kernel.
+  // Multiplies the values at `data`. If copies out of it are added before the next Flush, and
+  // together cover all of it, multiplies the copies instead, so that the memory is touched only
+  // once. REQUIRES: the kernel.
   void Scale(void* data, int64_t count, DType dtype, double factor);
 
-  // Multiplies what the plain copies added so far will have put to `data`, where it is they that
-  // fill all of it; otherwise does nothing and says so. REQUIRES: the kernel, unless the factor
-  // is 1.
+  // Multiplies the values that the plain copies added so far will write to `data`, and returns
+  // true, if these copies fill all of it; otherwise does nothing and returns false. REQUIRES: the
+  // kernel, unless the factor is 1.
   bool ScaleAdded(const void* data, int64_t count, DType dtype, double factor);
 
-  // A copy that is scaled and may change the type. REQUIRES: the kernel.
+  // Adds a copy that is scaled and may change the type. REQUIRES: the kernel.
   void AddScaled(void* to, DType to_type, const void* from, DType from_type, int64_t count,
                  double factor);
 
-  // Puts everything onto the stream.
+  // Enqueues everything on the stream.
   Status Flush(cuda::Stream stream);
 
  private:
-  // What one launch does to each of its segments.
+  // The operation that one launch applies to each of its segments.
   struct Launch {
     DType from_type = DType::kUInt8;
     DType to_type = DType::kUInt8;
     double factor = 1.0;
     std::vector<BatchedCopyArgs::Segment> segments;
   };
-  // Memory that is to be scaled where it lies, unless it is copied out.
+  // Memory to be scaled in place, unless it is copied out.
   struct Pending {
     char* begin = nullptr;
     int64_t count = 0;

@@ -24,10 +24,10 @@ CudaDevice::~CudaDevice() {
   if (scratch_ != 0) driver_.cuMemFree_v2(scratch_);
   copies_.UnloadKernel();
   driver_.cuStreamDestroy_v2(stream_);
-  // The context stays: TensorFlow uses the same one, and marks may still be let go.
+  // The context stays: TensorFlow uses it, too, and marks may be released later.
 }
 
-// Any thread; the first one opens the GPU.
+// Any thread; the first call opens the GPU.
 Status CudaDevice::Bind(void* stream, const void* memory) {
   int ordinal = 0;
   if (memory != nullptr) {
@@ -55,7 +55,7 @@ Status CudaDevice::OrdinalOf(const void* memory, int* ordinal) const {
       driver_.ErrorText(result));
 }
 
-// The stream of an empty tensor knows its GPU as well.
+// The stream of an empty tensor also gives its GPU.
 bool CudaDevice::OrdinalOfStream(void* stream, int* ordinal) const {
   cuda::Context context = nullptr;
   if (driver_.cuStreamGetCtx(static_cast<cuda::Stream>(stream), &context) != cuda::kSuccess) {
@@ -77,13 +77,13 @@ Status CudaDevice::OpenOnce(int ordinal) {
 Status CudaDevice::Open(int ordinal) {
   int device = 0;
   TFHVD_CUDA_CALL(driver_, cuDeviceGet(&device, ordinal));
-  // The context that TensorFlow and NCCL use as well.
+  // The context of TensorFlow and NCCL.
   TFHVD_CUDA_CALL(driver_, cuDevicePrimaryCtxRetain(&context_, device));
   const CudaScope scope(driver_, context_);
   int least = 0;
   int greatest = 0;
   TFHVD_CUDA_CALL(driver_, cuCtxGetStreamPriorityRange(&least, &greatest));
-  // Before the computation: collectives are what the slowest rank waits for.
+  // With priority over the computation: the slowest rank waits for collectives.
   TFHVD_CUDA_CALL(driver_,
                   cuStreamCreateWithPriority(&stream_, cuda::kStreamNonBlocking, greatest));
   events_ = std::make_shared<CudaEvents>(driver_, context_);
@@ -109,9 +109,9 @@ Status CudaDevice::Mark(void* stream, const void* memory, std::shared_ptr<void>*
 
 Status CudaDevice::Await(const std::shared_ptr<void>& mark) {
   if (mark == nullptr) return Status::Ok();
-  // Copies that are only collected yet may wait as well: they belong to the same plan, or are
-  // Release's to flush.
-  unmarked_ = true;  // whoever drains the stream waits for the mark as well
+  // Copies that are collected but not enqueued wait for the mark, too. That is harmless: they
+  // belong to the same plan, or Release flushes them.
+  unmarked_ = true;  // a Drain must wait for the mark, too
   const CudaScope scope(driver_, context_);
   TFHVD_CUDA_CALL(driver_, cuStreamWaitEvent(stream_, EventOf(mark), 0));
   return Status::Ok();
@@ -159,7 +159,7 @@ Status CudaDevice::Flush(cuda::Stream* stream) {
 
 bool CudaDevice::busy() {
   if (!bound_.load() || (progress_ == nullptr && !unmarked_)) return false;
-  if (!RecordProgress().ok()) return false;  // what is broken does nothing any more
+  if (!RecordProgress().ok()) return false;  // a broken stream does no more work
   const CudaScope scope(driver_, context_);
   return driver_.cuEventQuery(EventOf(progress_)) == cuda::kNotReady;
 }
@@ -186,7 +186,7 @@ Status CudaDevice::Wait(const PollHook& hook) {
 
 Status CudaDevice::Scratch(int64_t bytes, char** out) {
   if (bytes > capacity_) {
-    // What uses the old buffer must be over.
+    // The old buffer must not be in use any more.
     TFHVD_RETURN_IF_ERROR(Drain());
     TFHVD_RETURN_IF_ERROR(Allocate(bytes));
   }
@@ -202,7 +202,8 @@ Status CudaDevice::Allocate(int64_t bytes) {
   scratch_ = 0;
   capacity_ = 0;
   cuda::Result result = cuda::kSuccess;
-  // Growing step by step would wait for the GPU each time; TensorFlow may have left little, though.
+  // Growing in small steps would wait for the GPU each time, but TensorFlow may have left little
+  // memory.
   for (const int64_t size : {doubled, needed}) {
     result = driver_.cuMemAlloc_v2(&scratch_, static_cast<size_t>(size));
     if (result == cuda::kSuccess) {
@@ -226,7 +227,7 @@ Status CudaDevice::CopyScaled(void* to, const void* from, int64_t count, DType d
   return Status::Ok();
 }
 
-// Behind the copies that are collected: they may be out of this memory.
+// Enqueued after the collected copies, which may read this memory.
 Status CudaDevice::Zero(void* to, int64_t bytes) {
   if (bytes == 0) return Status::Ok();
   cuda::Stream stream = nullptr;
@@ -242,8 +243,8 @@ Status CudaDevice::Copy(void* to, const void* from, int64_t bytes) {
   return Status::Ok();
 }
 
-// Nothing that may hang is before the copy when it is asked for: it cannot outlive the call, and
-// with it the caller's memory.
+// Drains first, so that no work that may hang precedes the copy: the copy cannot outlive the call,
+// and so not the caller's memory.
 template <typename Enqueue>
 Status CudaDevice::CopyNow(const char* name, const Enqueue& enqueue) {
   TFHVD_RETURN_IF_ERROR(Drain());

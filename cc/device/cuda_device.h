@@ -1,8 +1,8 @@
-// CudaDevice: one GPU of this process, by the driver API. Everything that it is asked for goes onto
-// one stream of its own, in order; the fusion buffer is in the GPU's memory.
+// CudaDevice: one GPU of this process, through the driver API. All its work goes onto one stream,
+// in order; the fusion buffer is in the GPU's memory.
 //
-// Which GPU that is, the first tensor says: the framework chooses it. `ordinal` is the one of a
-// rank that never had a tensor there and takes part all the same.
+// The first tensor decides which GPU it is, because the framework chooses it. `ordinal` is the GPU
+// of a rank that takes part without ever having had a tensor on one.
 #pragma once
 
 #include <atomic>
@@ -42,24 +42,24 @@ class CudaDevice : public Device {
   Status Drain() override;
   void SetPollHook(PollHook hook) override { poll_hook_ = std::move(hook); }
 
-  // Opens the GPU where no tensor has yet.
+  // Opens the GPU if no tensor has opened it yet.
   Status Prepare() TFHVD_EXCLUDES(bind_mutex_) { return OpenOnce(ordinal_); }
 
-  // For what else works on this device; REQUIRES that Prepare or a Mark has succeeded.
+  // For other users of this device. REQUIRES: Prepare or a Mark has succeeded.
 
-  // Puts what was collected onto the stream, for work that is put there next.
+  // Enqueues all collected copies on the stream, for work that is enqueued next.
   Status Flush(cuda::Stream* stream);
-  // For scaled copies, which go onto the stream with the next Flush or Release.
+  // For scaled copies, which the next Flush or Release enqueues.
   CudaCopies* copies() {
     unmarked_ = true;
     return &copies_;
   }
-  // Why our kernel cannot be loaded; ok where it is.
+  // Returns why our kernel cannot be loaded; ok if it is loaded.
   const Status& kernel() const { return kernel_; }
   const CudaDriver& driver() const { return driver_; }
   cuda::Context context() const { return context_; }
-  // The GPU's own identity, equal for two processes that use the same one; and for messages
-  // "GPU 0 (NVIDIA H100)".
+  // Returns the GPU's identity, equal for two processes that use the same GPU; and a description
+  // for messages, "GPU 0 (NVIDIA H100)".
   Status Identify(cuda::Uuid* uuid, std::string* description) const;
 
  private:
@@ -85,13 +85,13 @@ class CudaDevice : public Device {
   std::shared_ptr<CudaEvents> events_;
   Status kernel_;
 
-  // The engine thread's.
+  // Used by the engine's thread only.
   PollHook poll_hook_;
   CudaCopies copies_;
   cuda::Pointer scratch_ = 0;
   int64_t capacity_ = 0;
-  std::shared_ptr<void> progress_;  // marks all that was asked for before `unmarked_`
-  bool unmarked_ = false;           // something was asked for since
+  std::shared_ptr<void> progress_;  // marks all work before `unmarked_`
+  bool unmarked_ = false;           // work was requested after progress_
 };
 
 }  // namespace tfhvd

@@ -5,7 +5,7 @@
 namespace tfhvd {
 namespace {
 
-// "cuMemAlloc_v2(&pointer, bytes)" -> "cuMemAlloc_v2".
+// Turns "cuMemAlloc_v2(&pointer, bytes)" into "cuMemAlloc_v2".
 std::string FunctionOf(const std::string& call) { return call.substr(0, call.find('(')); }
 
 template <typename Function>

@@ -1,6 +1,6 @@
-// CUDA's driver API, opened at run time: a machine without a GPU needs nothing of it.
+// CudaDriver: CUDA's driver API, opened at run time: a machine without a GPU needs no part of it.
 //
-// The library is never closed: TensorFlow and NCCL use it as well. Thread-safe once loaded.
+// The library is never closed, because TensorFlow and NCCL use it, too. Thread-safe once loaded.
 #pragma once
 
 #include <string>
@@ -15,13 +15,13 @@ struct CudaDriver {
   TFHVD_CUDA_FUNCTIONS(TFHVD_DECLARE)
 #undef TFHVD_DECLARE
 
-  // kInternal: "cuMemAlloc failed: out of memory (CUDA_ERROR_OUT_OF_MEMORY)".
+  // Returns kInternal: "cuMemAlloc failed: out of memory (CUDA_ERROR_OUT_OF_MEMORY)".
   Status Failed(const char* call, cuda::Result result) const;
   std::string ErrorText(cuda::Result result) const;
-  std::string Version() const;  // "12.8", as the driver supports it
+  std::string Version() const;  // "12.8", the version that the driver supports
 };
 
-// `library`: TFHVD_CUDA_LIBRARY; "" switches GPUs off. Unavailable, with what to do, where there is
+// `library`: TFHVD_CUDA_LIBRARY; "" turns GPUs off. Returns kUnavailable, with advice, if there is
 // no driver or no GPU.
 Status LoadCudaDriver(const std::string& library, CudaDriver* out);
 

@@ -1,4 +1,4 @@
-// Events of one CUDA context, and the context on a thread.
+// CudaEvents: reusable events of one CUDA context. CudaScope: the context on a thread.
 #pragma once
 
 #include <memory>
@@ -10,8 +10,8 @@
 
 namespace tfhvd {
 
-// Makes the context this thread's for as long as this object lives. TensorFlow's threads have
-// contexts of their own.
+// Makes the context current on this thread during the life of this object. TensorFlow's threads
+// have other contexts.
 class CudaScope {
  public:
   CudaScope(const CudaDriver& driver, cuda::Context context) : driver_(driver) {
@@ -29,7 +29,7 @@ class CudaScope {
   bool pushed_ = false;
 };
 
-// Making an event takes longer than recording one: they are kept. Any thread.
+// A cache of events, because creating one takes longer than recording it. Any thread.
 class CudaEvents : public std::enable_shared_from_this<CudaEvents> {
  public:
   CudaEvents(const CudaDriver& driver, cuda::Context context)
@@ -38,8 +38,8 @@ class CudaEvents : public std::enable_shared_from_this<CudaEvents> {
   CudaEvents(const CudaEvents&) = delete;
   CudaEvents& operator=(const CudaEvents&) = delete;
 
-  // An event that marks what is on `stream` now. It comes back here when `mark` is let go, also
-  // where somebody still waits for it: a wait concerns what had been recorded when it began.
+  // Records an event after the present work on `stream`. The event returns to the cache when `mark`
+  // is released, even while a stream waits for it: a wait refers to the state at its beginning.
   Status Record(cuda::Stream stream, std::shared_ptr<void>* mark) TFHVD_EXCLUDES(mutex_);
 
  private:

@@ -1,12 +1,11 @@
-// Device: what the executor needs of the memory that tensors live in. The host's is here; an
-// accelerator's implements the same.
+// Device: the operations that the executor needs on the memory of tensors. The host's
+// implementation is here; an accelerator implements the same interface.
 //
-// A device may do its work later than it is asked for, as long as it does it in the order in which
-// it was asked: an accelerator has a stream of its own. The framework has streams as well; the
-// functions at the end put work on them in order with ours. The host does everything at once and
-// has nothing to do there.
+// A device may do its work later than requested, as long as it keeps the order of the requests: an
+// accelerator does it on a stream. The framework has streams, too; the functions at the end order
+// its work and ours. The host works at once, so these functions do nothing there.
 //
-// Used by the engine's thread only, but for Mark and Follow.
+// Used by the engine's thread only, except Mark and Follow.
 #pragma once
 
 #include <cstdint>
@@ -25,19 +24,19 @@ class Device {
 
   virtual DeviceKind kind() const = 0;
 
-  // Of the host's scratch memory so many bytes are always to be had.
+  // The host's scratch memory always has at least so many bytes.
   static constexpr int64_t kReserved = 16 << 20;
 
-  // Scratch memory through which small tensors travel together: at least `bytes` bytes, aligned to
-  // a cache line. It is the same memory at every call; a larger request loses what was in it.
-  // kUnavailable where there is no memory.
+  // Returns scratch memory in which small tensors are fused: at least `bytes` bytes, aligned to a
+  // cache line. It is the same memory at every call; a larger request loses its contents. Returns
+  // kUnavailable if there is no memory.
   virtual Status Scratch(int64_t bytes, char** out) = 0;
 
-  // Copies between two calls of a communicator do not depend on each other, so that a device may
-  // do them at once. REQUIRES: the ranges do not overlap.
+  // Copies memory. Copies between two calls of a communicator do not depend on each other, so that
+  // a device may make them together. REQUIRES: the ranges do not overlap.
   virtual Status Copy(void* to, const void* from, int64_t bytes) = 0;
 
-  // Copies `count` numbers and multiplies them; `to` may be `from`. REQUIRES: a floating-point
+  // Copies `count` numbers and multiplies them; `to` may equal `from`. REQUIRES: a floating-point
   // type.
   virtual Status CopyScaled(void* to, const void* from, int64_t count, DType dtype, double factor);
 
@@ -47,7 +46,7 @@ class Device {
     return CopyFromHost(to, zeros.data(), bytes);
   }
 
-  // Between this device and host memory, done when the call returns.
+  // Copy between this device and host memory; complete when the call returns.
   virtual Status CopyToHost(void* to, const void* from, int64_t bytes) {
     return Copy(to, from, bytes);
   }
@@ -55,39 +54,38 @@ class Device {
     return Copy(to, from, bytes);
   }
 
-  // Marks the point that the framework's `stream` has come to. `memory`: a tensor of this process
-  // on the device, null where all are empty. The mark may outlive its use, and the device. Any
-  // thread.
+  // Marks the present point of the framework's `stream`. `memory`: a tensor of this process on the
+  // device, null if all are empty. The mark may outlive its use, and the device. Any thread.
   virtual Status Mark(void* /*stream*/, const void* /*memory*/, std::shared_ptr<void>* /*mark*/) {
     return Status::Ok();
   }
 
-  // What this device is asked for from here on begins after the mark (null: nothing to wait for).
+  // Makes later work of this device wait for the mark (null: no wait).
   virtual Status Await(const std::shared_ptr<void>& /*mark*/) { return Status::Ok(); }
 
-  // The same for all that is on the framework's stream now.
+  // Makes later work of this device wait for all present work on the framework's stream.
   virtual Status AwaitStream(void* /*stream*/) { return Status::Ok(); }
 
-  // What comes onto the framework's stream from here on begins after all that this device was asked
-  // for.
+  // Makes later work on the framework's stream wait for all work that this device was asked for.
   virtual Status Release(void* /*stream*/) { return Status::Ok(); }
 
-  // The same in two steps, of which the second may come later and from any thread: a mark of all
-  // that this device was asked for, and what comes onto the stream after Follow begins after it.
+  // Release in two steps, of which the second may come later and on any thread: MarkEnd marks all
+  // work that this device was asked for, and Follow makes later work on the stream wait for the
+  // mark.
   virtual Status MarkEnd(std::shared_ptr<void>* /*mark*/) { return Status::Ok(); }
   virtual Status Follow(void* /*stream*/, const std::shared_ptr<void>& /*mark*/) {
     return Status::Ok();
   }
 
-  // Whether something that was asked for is not done yet.
+  // Returns whether the device has unfinished work.
   virtual bool busy() { return false; }
 
-  // Waits until everything that was asked for is done. The host waits in other calls as well: for
-  // copies to and from it, and for room.
+  // Waits until all work is done. The host waits in other calls, too: for copies to and from it,
+  // and for scratch memory.
   virtual Status Drain() { return Status::Ok(); }
 
-  // Asked again and again while the host waits, with how many seconds it has by now: an error ends
-  // the wait. What hangs on an accelerator says nothing by itself.
+  // Called repeatedly while the host waits, with the seconds of the wait so far: an error ends the
+  // wait. An accelerator that hangs reports nothing.
   using PollHook = std::function<Status(double waited)>;
   virtual void SetPollHook(PollHook /*hook*/) {}
 };
