@@ -13,14 +13,15 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// How long a failure of the accelerator waits for the name of the rank that is behind it.
+// How long a failure of the accelerator waits for the name of the rank that caused it.
 constexpr double kSecondsToName = 2.0;
 
-// How long an accelerator may take to come to rest after an abort. What it still touches then is
-// the memory of a job that has failed; waiting on would be to hang.
+// How long an accelerator may take to stop after an abort. Afterwards it can only touch memory of a
+// failed job; a longer wait would be a hang.
 constexpr std::chrono::seconds kRestSeconds(30);
 
-// What a result counts for a barrier, at the least: who keeps it notes more than its bytes.
+// The least number of bytes that a result counts for a barrier: keeping a result takes more memory
+// than its bytes.
 constexpr int64_t kResultBytes = 16 << 10;
 
 }  // namespace
@@ -31,7 +32,7 @@ Status Executor::Run(const std::vector<Plan>& plans, std::vector<Agreed> agreed)
     for (const Piece& piece : plan.pieces) ++left[piece.agreed];
   }
   failed_.clear();
-  std::vector<bool> touched(agreed.size(), false);  // may still be, by a plan that failed
+  std::vector<bool> touched(agreed.size(), false);  // by entry: a failed plan may still touch it
   Status broken;
   for (const Plan& plan : plans) {
     if (broken.ok()) {
@@ -63,7 +64,7 @@ Status Executor::Run(const std::vector<Plan>& plans, std::vector<Agreed> agreed)
   return broken;
 }
 
-// What a plan counts is the same on every rank, so that the barrier comes at the same place.
+// All ranks count the same bytes for a plan, so that the barrier comes at the same place.
 Status Executor::BarrierAfter(const Plan& plan) {
   const bool of_all = plan.process_set == 0 && plan.device == DeviceKind::kHost;
   if (!passed_ || !of_all) return Status::Ok();
@@ -76,7 +77,7 @@ Status Executor::BarrierAfter(const Plan& plan) {
   return Status::Ok();
 }
 
-// Tells the submitter, with the rest of the backward pass where the entry is of one.
+// Completes the entry; if it belongs to a backward pass, together with the rest of that pass.
 void Executor::End(Entry entry, const Status& status, bool on_accelerator) {
   const EntryExtras& extras = entry.extras();
   if (extras.backward_pass.empty() || accelerator_ == nullptr) return entry.done(status);
@@ -98,10 +99,10 @@ void Executor::End(Entry entry, const Status& status, bool on_accelerator) {
   Release(&ended, status);
 }
 
-// The framework's streams come after all that the accelerator was asked for, whether or not it
-// failed: the framework may use the memory again.
+// Makes the framework's streams wait for all work of the accelerator, whether or not it failed: the
+// framework may reuse the memory.
 void Executor::Release(std::vector<Entry>* entries, const Status& status) {
-  std::set<void*> streams;  // one, as a rule
+  std::set<void*> streams;  // mostly a single one
   for (const Entry& entry : *entries) streams.insert(entry.extras().stream);
   for (void* const stream : streams) (void)accelerator_->Release(stream);
   for (Entry& entry : *entries) entry.done(status);
@@ -115,7 +116,8 @@ void Executor::ReleaseAll(const Status& status) {
 
 Status Executor::Poll() {
   if (!retained_.empty() && Settled()) retained_.clear();
-  const bool rests = holds() && !accelerator_->busy();  // asked first: it may rest as it has failed
+  // Asked first: a failure may also end the work.
+  const bool rests = holds() && !accelerator_->busy();
   const Status status = WithTheRank(LookAtAccelerator());
   if (!status.ok()) Break(status, /*on_accelerator=*/true);
   if (!status.ok() || rests) ReleaseAll(status);
@@ -129,8 +131,8 @@ Status Executor::LookAtAccelerator() {
   return Status::Ok();
 }
 
-// A peer that is gone must be found by others than the accelerator, for its part of a collective
-// will never come.
+// Looks for a failed peer by other means than the accelerator, which would wait for that peer's
+// part of a collective for ever.
 Status Executor::OnDeviceWait(double waited) {
   TFHVD_RETURN_IF_ERROR(LookAtAccelerator());
   if (waited < asked_at_) asked_at_ = 0.0;  // another wait
@@ -144,8 +146,8 @@ Status Executor::OnDeviceWait(double waited) {
   return monitor_->OnWait(wait);
 }
 
-// NCCL reports that a rank has ended, and not which one. Whoever watches the peers knows it a
-// moment later, or another rank reports it.
+// NCCL reports that a rank has ended, but not which one. The monitor of the peers, or another rank,
+// reports it a moment later.
 Status Executor::WithTheRank(const Status& failure) {
   if (failure.code() != StatusCode::kAborted || monitor_ == nullptr) return failure;
   const auto since = Clock::now();
@@ -174,15 +176,15 @@ std::string Executor::doing() const {
          (others > 0 ? " and " + std::to_string(others) + " more" : "");
 }
 
-// Those who wait in a communicator of this rank are told at once where that is possible. An abort
-// frees the framework's streams, which wait for ours.
+// Informs ranks that wait in a communicator of this rank at once, if possible. An abort frees the
+// framework's streams, which wait for ours.
 void Executor::Break(const Status& why, bool on_accelerator) {
   if (on_broken_) on_broken_(why);
   for (const auto& [process_set, communicator] : communicators_) communicator->Abort(why);
   if (on_accelerator) AbortAccelerator(why);
 }
 
-// Whether no communicator touches the memory of failed plans any more.
+// Returns whether no communicator touches the memory of failed plans any more.
 bool Executor::Settled() {
   bool settled = true;
   for (const auto& [process_set, communicator] : communicators_) {
@@ -191,7 +193,7 @@ bool Executor::Settled() {
   return settled;
 }
 
-// Keeps the memory of a plan that failed, as far as it can be kept, and notes its entries.
+// Keeps the memory of a failed plan, if possible, and records its entries.
 void Executor::Retain(const Plan& plan, const std::vector<Agreed>& agreed,
                       std::vector<bool>* touched) {
   for (const Piece& piece : plan.pieces) {
@@ -212,7 +214,7 @@ void Executor::CompleteRest() {
 
 Executor::~Executor() {
   if (retained_.empty() || Settled()) return;
-  // What MPI still writes to is left to the end of the process.
+  // Leaks memory that MPI still writes to.
   (void)new std::vector<std::shared_ptr<void>>(std::move(retained_));
 }
 
@@ -232,8 +234,8 @@ void Executor::Finish(const Status& lost, double seconds) {
     return AbortAccelerator(lost);
   }
   if (on_accelerator_.empty()) return;
-  // Every rank has left; one that left because of an error may have taken back its part of what is
-  // still going on here.
+  // Every rank has left. A rank that left because of an error may have aborted its part of a
+  // collective that still runs here.
   const auto deadline = Clock::now() + std::chrono::duration<double>(seconds);
   for (Backoff backoff; accelerator_->busy() && Clock::now() < deadline;) backoff.Pause();
   if (accelerator_->busy()) {
@@ -241,7 +243,7 @@ void Executor::Finish(const Status& lost, double seconds) {
   }
 }
 
-// The device and the communicator that `plan` is run with.
+// Returns the device and the communicator for `plan`.
 Status Executor::Choose(const Plan& plan, Communicator** communicator) {
   const auto found = communicators_.find(plan.process_set);
   if (found == communicators_.end()) {
@@ -262,7 +264,7 @@ Status Executor::Choose(const Plan& plan, Communicator** communicator) {
   return Status::Ok();
 }
 
-// Notes whose phases are to be told.
+// Records the entries whose phases the observer wants.
 void Executor::Observe(const Plan& plan, const std::vector<Agreed>& agreed) {
   observed_.clear();
   if (observer_ == nullptr || !observer_->on()) return;
@@ -288,7 +290,7 @@ Status Executor::RunPlan(const Plan& plan, std::vector<Agreed>* agreed) {
   agreed_ = agreed;
   failpoints_.Pass(Failpoint::kCollectiveBegins);
   Status status = RunStages(plan, agreed);
-  // What this rank lacks is news to the others, who are told the same words.
+  // A lack of this rank is new to the other ranks, which receive the same text.
   const bool own =
       status.code() == StatusCode::kUnavailable && status.message().rfind("rank ", 0) != 0;
   if (own) status = Status(status.code(), Named("cannot go on with " + doing()) + status.message());
@@ -296,7 +298,7 @@ Status Executor::RunPlan(const Plan& plan, std::vector<Agreed>* agreed) {
   return status;
 }
 
-// "rank 1 <does so>: "
+// Returns "rank 1 <does so>: ".
 std::string Executor::Named(const std::string& does) const {
   return "rank " + std::to_string(communicators_.at(0)->rank()) + " " + does + ": ";
 }
@@ -322,8 +324,8 @@ Status Executor::RunStages(const Plan& plan, std::vector<Agreed>* agreed) {
   return Status::Ok();
 }
 
-// The framework's stream comes after the collective: now, where the submitter says so, or with the
-// last of the backward pass.
+// Makes the framework's stream wait for the collective: now; or when the submitter wants, which
+// then gets a mark (`finished`); or with the last entry of the backward pass.
 Status Executor::LetFollow(const Entry& entry) {
   const EntryExtras& extras = entry.extras();
   if (!extras.finished && extras.backward_pass.empty()) return device_->Release(extras.stream);
@@ -349,7 +351,7 @@ Status Executor::Enqueue(const Plan& plan, Communicator* communicator, Room* roo
       return communicator->Barrier();
     }
     case Collective::kJoin:
-      return Status::Ok();  // was agreed: that is all
+      return Status::Ok();  // the agreement is the whole work
     case Collective::kAddProcessSet:
       return AddProcessSet(agreed[plan.pieces[0].agreed]);
     case Collective::kRemoveProcessSet:

@@ -1,8 +1,8 @@
-// Executor: runs plans. One plan is: copy in (where fused), one call on a Communicator, copy out,
+// Executor: runs plans. Steps of a plan: copy in (if fused), one call on a Communicator, copy out,
 // complete.
 //
-// executor.cc runs and completes; executor_memory.cc gets the memory that a plan takes before any
-// data move; executor_collectives.cc has what each kind of collective does.
+// executor.cc runs and completes plans; executor_memory.cc gets the memory of a plan before any
+// data move; executor_collectives.cc implements each kind of collective.
 //
 // Used by the engine's thread only.
 #pragma once
@@ -31,7 +31,7 @@ namespace tfhvd {
 class Executor {
  public:
   // `host`, `sets` and `everyone`, the communicator of all ranks, must outlive this object. It
-  // keeps `sets` true, and opens the communicators of the sets that are added by `open`.
+  // keeps `sets` up to date, and calls `open` for the communicators of added sets.
   Executor(Device* host, ProcessSetTable* sets, Communicator* everyone, CommunicatorFactory open)
       : host_(host), sets_(sets), open_(std::move(open)), device_(host) {
     communicators_[0] = everyone;
@@ -40,8 +40,8 @@ class Executor {
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
-  // Where tensors on an accelerator are dealt with; both must outlive this object. Its
-  // communicators are opened by the first plan that needs one, which all ranks run at the same
+  // Sets the device and the backend of tensors on an accelerator; both must outlive this object.
+  // The first plan that needs a communicator there opens it; all ranks run that plan at the same
   // place.
   void SetAccelerator(Device* device, Backend* backend) {
     accelerator_ = device;
@@ -50,73 +50,74 @@ class Executor {
     device->SetPollHook([this](double waited) { return OnDeviceWait(waited); });
   }
 
-  // Who is asked in every wait of a plan, on the host or for the accelerator; must outlive this
-  // object.
+  // Sets the monitor that is called in every wait of a plan, on the host or for the accelerator;
+  // must outlive this object.
   void SetWaitMonitor(WaitMonitor* monitor);
 
-  // Where tests have this process end.
+  // Sets the places at which tests end this process.
   void SetFailpoints(const Failpoints& failpoints) { failpoints_ = failpoints; }
 
-  // Who is told of each plan's phases; not owned, may be null.
+  // Sets the observer of each plan's phases; not owned, may be null.
   void SetObserver(Observer* observer) { observer_ = observer; }
 
-  // Who is told of an error of Run or Poll before anybody can see what it left: before an entry
-  // fails with it, and before streams that wait for the accelerator go on. Must not call back.
+  // `on_broken` is called on an error of Run or Poll before the error has any other effect: before
+  // an entry fails with it, and before streams that wait for the accelerator continue. Must not
+  // call back.
   void SetOnBroken(std::function<void(const Status&)> on_broken) {
     on_broken_ = std::move(on_broken);
   }
 
-  // From the first plan on, and on every rank: a barrier of all ranks follows the plan by which the
-  // results on the host, since the last such barrier, come to `bytes`. `passed` is called after
-  // each: then whatever was done on this rank before is done on every rank.
+  // Runs a barrier of all ranks after the plan with which the host results since the last such
+  // barrier reach `bytes`. Must be called before the first plan, on every rank. `passed` is called
+  // after each barrier: everything done on this rank before is then done on every rank.
   void BarrierEvery(int64_t bytes, std::function<void()> passed) {
     barrier_every_ = bytes;
     passed_ = std::move(passed);
   }
 
-  // Runs `plans`, which were made from `agreed`, and completes every entry of it, each as soon as
-  // its last tensor is done. An error means that a communicator is broken and the job with it; the
-  // entries not done by then have failed with it, some only in CompleteRest.
+  // Runs `plans`, which were made from `agreed`, and completes each entry as soon as its last
+  // tensor is done. An error means that a communicator is broken and the job has failed; the
+  // entries that were not done have failed with it, some only in CompleteRest.
   Status Run(const std::vector<Plan>& plans, std::vector<Agreed> agreed);
 
-  // Whether work on the accelerator has failed since; as an error of Run. Never blocks. Lets go of
-  // memory that a failed plan may have touched until now, and of entries that wait for others of
-  // their backward pass, once there is nothing on the accelerator that they could delay.
+  // Returns an error if work on the accelerator has failed since, as Run does. Never blocks. Frees
+  // memory that a failed plan may have touched; and completes entries that wait for others of their
+  // backward pass, once the accelerator has no work that they could delay.
   Status Poll();
-  // Whether any entry waits so: Poll is to be called soon.
+  // Returns whether any entry waits for its backward pass: then call Poll soon.
   bool holds() const { return !held_.empty(); }
 
-  // What is run now, for people: "allreduce 'x'"; "a collective" where nothing is.
+  // Returns what runs now, for people: "allreduce 'x'", or "a collective" if nothing does.
   std::string doing() const;
 
-  // No plan follows. Where the job is lost every communicator fails with `lost`. Returns once the
-  // accelerator touches no tensor any more: what hangs is given up after `seconds`.
+  // Ends the executor: no plan follows. If the job has failed, every communicator fails with
+  // `lost`. Returns when the accelerator touches no tensor any more, or after `seconds`.
   void Finish(const Status& lost, double seconds);
 
-  // Completes what Run has not: entries of a plan that failed, whose memory nobody can keep, and
-  // which a communicator may touch while it is called. REQUIRES: Finish was called, and no
-  // communicator or control plane is called from now on.
+  // Completes the remaining entries: those of failed plans whose memory cannot be kept, and which a
+  // communicator may touch during its calls. REQUIRES: Finish was called, and no communicator or
+  // control plane is called from now on.
   void CompleteRest();
 
  private:
-  // What a plan takes on this rank beside its entries' own memory: executor_memory.cc.
+  // The memory that a plan needs on this rank in addition to its entries': executor_memory.cc.
   struct Room {
-    // allgather, reducescatter: what each rank brings or gets, by piece and rank, and of all
-    // pieces, by rank.
+    // allgather, reducescatter: the bytes that each rank sends or gets, by piece and rank; and
+    // their sum over all pieces, by rank.
     std::vector<std::vector<int64_t>> bytes;
     std::vector<int64_t> of_all;
     std::vector<int64_t> sent;  // alltoall: rows, by rank
     std::vector<int64_t> received;
-    char* buffer = nullptr;  // through which tensors travel together
+    char* buffer = nullptr;  // the fusion buffer
     AdasumMemory adasum;
     std::vector<char> copy;  // Adasum: the tensor in host memory, or the zeros of a joined rank
 
-    int64_t lacks = 0;  // bytes that are not to be had
-    Status why;         // the first time
+    int64_t lacks = 0;  // bytes that this rank could not get
+    Status why;         // the first reason
     void Note(int64_t bytes, const Status& status);
   };
 
-  // A phase of the plan that is run, for who observes it: as long as this object lives. The texts
+  // A phase of the running plan, reported to the observer; lasts as long as this object. The texts
   // live as long as the process.
   class Phase {
    public:
@@ -180,7 +181,8 @@ class Executor {
   Status RemoveProcessSet(const Agreed& agreed);
   Status AllocateRows(const Piece& piece, std::vector<Agreed>* agreed, int64_t rows, Room* room);
 
-  // The plan's tensors one after the other into the buffer, multiplied by `share`, and out of it.
+  // Copies the plan's tensors one after the other into the buffer, multiplied by `share`; and out
+  // of it.
   Status CopyIn(const Plan& plan, const std::vector<Agreed>& agreed, double share, char* buffer);
   Status CopyOut(const Plan& plan, const char* buffer, const std::vector<Agreed>& agreed);
 
@@ -194,12 +196,12 @@ class Executor {
   ProcessSetTable* const sets_;  // Not owned.
   const CommunicatorFactory open_;
   std::unordered_map<int32_t, Communicator*> communicators_;  // Not owned; by process set.
-  Communicators opened_;                                      // those of `open_`
+  Communicators opened_;                                      // made by `open_`
   Device* accelerator_ = nullptr;                             // Not owned; null: none.
   Backend* backend_ = nullptr;                                // Not owned.
   Communicators on_accelerator_;
-  Device* device_;  // of the plan that is run: one of the two
-  // Backward passes of which some entries have run and others have not: EntryExtras.
+  Device* device_;  // of the running plan: host_ or accelerator_
+  // Backward passes of which only some entries have run: see EntryExtras.
   struct BackwardPass {
     int32_t ended = 0;
     std::vector<Entry> on_accelerator;
@@ -207,12 +209,12 @@ class Executor {
   std::map<std::pair<int32_t, std::string>, BackwardPass> held_;  // by process set and name
   std::function<void(const Status&)> on_broken_;
   WaitMonitor* monitor_ = nullptr;  // Not owned.
-  double asked_at_ = 0.0;           // seconds of the wait for the accelerator, when it was
-  const Plan* plan_ = nullptr;      // Not owned: what is run, and of whom
-  const std::vector<Agreed>* agreed_ = nullptr;  // likewise
-  // Of those that are run: what fails by itself on every rank, by index.
+  double asked_at_ = 0.0;           // seconds of the present wait at the last call of monitor_
+  const Plan* plan_ = nullptr;      // Not owned: the running plan.
+  const std::vector<Agreed>* agreed_ = nullptr;  // Not owned: its entries.
+  // By index in `agreed_`: the error of an entry that fails alone, on every rank.
   std::vector<std::pair<int, Status>> failed_;
-  // The memory of failed plans, until no communicator touches it any more.
+  // The memory of failed plans, while a communicator may touch it.
   std::vector<std::shared_ptr<void>> retained_;
   std::vector<std::pair<Entry, Status>> incomplete_;  // see CompleteRest
   std::function<void()> passed_;                      // empty: there are no such barriers
@@ -220,7 +222,7 @@ class Executor {
   int64_t since_barrier_ = 0;                         // bytes of results
   Failpoints failpoints_;
   Observer* observer_ = nullptr;   // Not owned.
-  std::vector<EntryId> observed_;  // of the plan that is run; empty where nobody observes it
+  std::vector<EntryId> observed_;  // of the running plan; empty if there is no observer
 };
 
 }  // namespace tfhvd

@@ -1,4 +1,4 @@
-// What the executor does for each kind of collective: copy in, call, copy out.
+// The part of the executor for each kind of collective: copy in, call, copy out.
 #include <algorithm>
 
 #include "cc/collectives/adasum.h"
@@ -17,7 +17,7 @@ constexpr const char* kAllGather = "_ALLGATHER";
 constexpr const char* kBroadcast = "_BCAST";
 constexpr const char* kReduceScatter = "_REDUCESCATTER";
 
-// How much is filled at once with what a rank that has joined brings.
+// The size of the pieces in which a joined rank's contribution is filled in.
 constexpr int64_t kFillBytes = 64 << 10;
 
 std::vector<Span> SpansOf(const Plan& plan, const std::vector<Agreed>& agreed) {
@@ -44,14 +44,15 @@ Status Executor::CopyIn(const Plan& plan, const std::vector<Agreed>& agreed, dou
   return Status::Ok();
 }
 
-// What a rank of no share has may be anything, NaN included: it brings zeros.
+// The values of a rank with share 0 are arbitrary, NaN included, so it contributes zeros.
 Status Executor::CopyShare(void* to, const void* from, int64_t bytes, DType dtype, double share) {
   if (share == 0.0) return device_->Zero(to, bytes);
   if (share == 1.0) return device_->Copy(to, from, bytes);
   return device_->CopyScaled(to, from, bytes / ItemSize(dtype), dtype, share);
 }
 
-// What a rank that has joined brings to an allreduce: what leaves the others' result as it is.
+// Fills in the contribution of a rank that has joined: values that do not change the others'
+// result.
 Status Executor::FillForJoined(void* to, int64_t bytes, DType dtype, ReduceOp op) {
   if (op == ReduceOp::kSum || op == ReduceOp::kAverage) return device_->Zero(to, bytes);
   std::vector<char> neutral(static_cast<size_t>(std::min(bytes, kFillBytes)));
@@ -80,7 +81,7 @@ Status Executor::AllReduce(const Plan& plan, Communicator* communicator, const R
   const int64_t count = plan.bytes / ItemSize(plan.dtype);
   Reduction reduction = plan.reduction;
   const double share = ShareOf(plan.weights, communicator->rank());
-  if (!plan.weights.empty()) reduction.op = ReduceOp::kSum;  // of the shares
+  if (!plan.weights.empty()) reduction.op = ReduceOp::kSum;  // the sum of the shares
   if (InPlace(plan, agreed)) {
     const void* in = InputOf(plan.pieces[0], agreed);
     void* const out = OutputOf(plan.pieces[0], agreed);
@@ -105,7 +106,8 @@ Status Executor::AllReduce(const Plan& plan, Communicator* communicator, const R
   return CopyOut(plan, room.buffer, agreed);
 }
 
-// On the host, wherever the tensor is: never fused, for each tensor has its own lengths.
+// Runs on the host for tensors on any device. Never fused, because Adasum needs the lengths of each
+// tensor.
 Status Executor::RunAdasum(const Plan& plan, Room* room, const std::vector<Agreed>& agreed) {
   if (plan.bytes == 0) return Status::Ok();
   const Piece& piece = plan.pieces[0];
@@ -161,8 +163,8 @@ Status Executor::AllGather(const Plan& plan, Communicator* communicator, const R
                                    OutputOf(plan.pieces[0], agreed), room.of_all);
   }
 
-  // The buffer holds this rank's parts of all pieces, then what the ranks sent: for each rank its
-  // parts.
+  // Layout of the buffer: this rank's parts of all pieces, then for each rank all parts that it
+  // sent.
   char* at = room.buffer;
   {
     const Phase phase(this, kCopyIn);
@@ -205,7 +207,8 @@ Status Executor::ReduceScatter(const Plan& plan, Communicator* communicator, con
                                        plan.reduction);
   }
 
-  // The buffer holds for each rank its parts of all pieces, then what this rank gets.
+  // Layout of the buffer: for each rank its parts of all pieces, then the parts that this rank
+  // receives.
   char* to = room.buffer;
   std::vector<const char*> from;
   for (const Piece& piece : plan.pieces) {
