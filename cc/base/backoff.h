@@ -1,6 +1,6 @@
-// Backoff: how a thread waits for something that nothing will wake it for (a vendor's library that
-// must be polled). It spins briefly, then yields, then sleeps, so that a waiting rank leaves the
-// core to the computation. Not thread-safe: one per waiting thread.
+// Backoff: how a thread waits for an event that does not wake it (in a vendor's library that must
+// be polled). It spins briefly, then yields, then sleeps, so that a waiting rank leaves the core to
+// the computation. Not thread-safe: one object per waiting thread.
 #pragma once
 
 #include <sched.h>
@@ -23,8 +23,8 @@ class Backoff {
     sleep_ns_ = kFirstSleepNs;
   }
 
-  // What was waited for has come, and the next wait begins: as waits went on to sleep lately, it
-  // spins and yields less, half as often each time; as they did not, twice as often again.
+  // Records that the event has come. The next wait spins and yields half as often if this one
+  // lasted until it slept, and twice as often if it waited but did not sleep.
   void Found() {
     if (round_ >= rounds_) {
       rounds_ = rounds_ / 2 > kLeastRounds ? rounds_ / 2 : kLeastRounds;
@@ -34,7 +34,7 @@ class Backoff {
     Reset();
   }
 
-  // How long Pause would sleep next: 0 while it still spins or yields.
+  // Returns how long Pause would sleep next: 0 while it still spins or yields.
   long next_sleep_ns() const { return round_ < rounds_ ? 0 : sleep_ns_; }
 
   void Pause() {
@@ -56,7 +56,7 @@ class Backoff {
   void Lengthen() { sleep_ns_ = sleep_ns_ * 2 < max_sleep_ns_ ? sleep_ns_ * 2 : max_sleep_ns_; }
 
  private:
-  static constexpr int kMostRounds = 320;  // of spinning and yielding
+  static constexpr int kMostRounds = 320;  // number of times to spin and yield
   static constexpr int kLeastRounds = 10;
   static constexpr int kRoundsToASpin = 5;  // the first fifth of them spins
   static constexpr long kFirstSleepNs = 5000;

@@ -84,7 +84,7 @@ struct Row {
   Reader read;
 };
 
-// How tensors travel together.
+// How tensors are fused.
 std::vector<Row> RowsOfFusion() {
   return {
       {{"FUSION_THRESHOLD", "HOROVOD_FUSION_THRESHOLD", "134217728", "0 to 2^40 bytes",
@@ -123,7 +123,7 @@ std::vector<Row> RowsOfFusion() {
   };
 }
 
-// What it does besides.
+// How the job works: stalls, transports, GPUs, ...
 std::vector<Row> RowsOfWork() {
   return {
       {{"STALL_CHECK_DISABLE", "HOROVOD_STALL_CHECK_DISABLE", "0", "0 or 1",
@@ -189,7 +189,7 @@ std::vector<Row> RowsOfWork() {
   };
 }
 
-// What it says and checks.
+// What the job reports and checks.
 std::vector<Row> RowsOfReports() {
   return {
       {{"LOG_LEVEL", "HOROVOD_LOG_LEVEL", "warning", "trace, debug, info, warning, error or fatal",
@@ -253,7 +253,7 @@ const std::vector<Row>& Rows() {
   return rows;
 }
 
-// Names that tfhvd uses beside its settings: the launcher's and the tests' own.
+// Names that are no settings but begin with TFHVD_: those of the launcher and of the tests.
 bool IsKnownElsewhere(const std::string& name) {
   static const char* const kPrefixes[] = {"TFHVD_LAUNCH_", "TFHVD_RESTART_COUNT", "TFHVD_TEST_",
                                           "TFHVD_FAKE_"};
@@ -274,8 +274,8 @@ std::string UnknownName(const std::string& name) {
   return Meant(name, std::string("TFHVD_") + nearest->setting.name);
 }
 
-// The setting of Horovod that a name differs from by a character or two; "" if there is none.
-// tfhvd ignores Horovod's other variables.
+// Returns the setting of Horovod that a name differs from by a character or two; "" if there is
+// none. tfhvd ignores Horovod's other variables.
 std::string MisspeltName(const std::string& name) {
   const char* nearest = nullptr;
   size_t least = 3;  // edits: too many for an error of typing
@@ -296,7 +296,7 @@ const std::string* Find(const Pairs& environment, const std::string& name) {
   return nullptr;
 }
 
-// As the XDG Base Directory Specification has it.
+// Follows the XDG Base Directory Specification.
 std::string CacheFolder(const Pairs& environment) {
   const std::string* const cache = Find(environment, "XDG_CACHE_HOME");
   if (cache != nullptr && !cache->empty() && cache->front() == '/') return *cache + "/tfhvd";
@@ -362,7 +362,7 @@ void SetUnlessSet(const char* name, const char* value) { setenv(name, value, /*o
 
 LaunchHints ReadLaunchHints() {
   struct Launcher {
-    const char* job;  // set where it started this process
+    const char* job;  // set if this launcher started the process
     const char* size;
     const char* local_process;
     const char* name;
@@ -387,8 +387,8 @@ LaunchHints ReadLaunchHints() {
     hints.size = std::max(1, number(s.size, 1));
     hints.launcher = s.name;
     hints.mpi = s.mpi;
-    // Slurm's own launcher numbers local processes by Slurm's name, whichever way its processes
-    // meet.
+    // Slurm's launcher sets Slurm's name for the local process, however its processes find each
+    // other.
     hints.local_process = number(s.local_process, number("SLURM_LOCALID", -1));
     const int here = number("OMPI_COMM_WORLD_LOCAL_SIZE", hints.size);
     hints.open_mpi_on_several_hosts = here < hints.size;

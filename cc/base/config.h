@@ -1,7 +1,7 @@
 // Config: every setting of tfhvd, read once from the environment into one immutable value. The only
 // getenv of the project is in config.cc.
 //
-// TFHVD_X is a setting's name; HOROVOD_X is accepted where Horovod has the same setting with the
+// TFHVD_X is the name of a setting. HOROVOD_X is accepted if Horovod has the same setting with the
 // same meaning. A name that begins with TFHVD_ and is no setting is reported with the nearest real
 // name.
 #pragma once
@@ -16,25 +16,25 @@
 
 namespace tfhvd {
 
-// What carries collectives on host memory.
+// The transport of collectives on host memory.
 enum class CpuOperations { kAuto, kShm, kMpi, kHierarchical };
 
-// What carries collectives on GPU memory: NCCL, or the means of the host after a copy there.
+// The transport of collectives on GPU memory: NCCL, or a copy to the host and its transport.
 enum class GpuOperations { kAuto, kNccl, kHost };
 
-// What becomes of a job whose ranks wait, and in which nothing would end that.
+// The reaction to a hang: the ranks wait and nothing would end that.
 enum class OnHang { kWarn, kAbort };
 
-// What becomes of variables that are updated from gradients of one rank alone.
+// The reaction to variables that are updated from the gradients of one rank only.
 enum class CheckSync { kError, kWarn, kOff };
 
-// What becomes of variables that differ between ranks which train them together.
+// The reaction to differences between ranks in variables that they train together.
 enum class OnDivergence { kWarn, kRaise, kHeal };
 
-// What becomes of a step in which a rank's gradients are not finite.
+// The reaction to a step in which a rank's gradients are not finite.
 enum class OnNotFinite { kWarn, kRaise, kOff };
 
-// What becomes of a step in which one rank's gradient is out of all proportion.
+// The reaction to a step in which one rank's gradient is an outlier.
 enum class OnOutlier { kWarn, kSkip, kRaise, kOff };
 
 constexpr int64_t kMostCacheCapacity = 1000000;  // tensors
@@ -47,7 +47,7 @@ struct Config {
   bool rehearse = true;
   std::string autotune_log;       // a path; "": none
   std::string autotune_file;      // a path; "": one in cache_folder; "none"
-  std::string cache_folder;       // the user's, for tfhvd; "": there is none
+  std::string cache_folder;       // the user's cache folder for tfhvd; "": there is none
   double cycle_time = 0.0;        // milliseconds
   int64_t cache_capacity = 1024;  // tensors
   bool stall_check = true;
@@ -75,17 +75,18 @@ struct Config {
   int64_t metrics_port = 0;  // of local rank 0; 0: none
   std::string metrics_address = "127.0.0.1";
   std::string metrics_file;  // a path; "": none
-  // TFHVD_TEST_HOST, for tests of tfhvd itself: the host that this process takes itself to be on.
+  // TFHVD_TEST_HOST, for tests of tfhvd itself: the host that this process pretends to be on.
   std::string test_host;
-  // TFHVD_TEST_FAILPOINTS, likewise: where processes of the job are to end; see failpoints.h.
+  // TFHVD_TEST_FAILPOINTS, for tests of tfhvd itself: where processes of the job end; see
+  // failpoints.h.
   std::string test_failpoints;
-  Failpoints failpoints;  // those of them that are this process's, once it knows its number
+  Failpoints failpoints;  // those of this process, set once it knows its number
 };
 
 // One row of the table that the documentation is generated from.
 struct Setting {
   const char* name;          // without the prefix
-  const char* horovod_name;  // nullptr where Horovod has no such setting
+  const char* horovod_name;  // nullptr if Horovod has no such setting
   const char* default_text;
   const char* range;
   const char* meaning;  // one sentence
@@ -93,31 +94,32 @@ struct Setting {
 
 const std::vector<Setting>& Settings();
 
-// Reads the environment. A value out of its range is an InvalidArgument that names the variable,
-// what it holds and what is expected; names that look like a typing error are appended to
-// `warnings`.
+// Reads the environment. A value out of its range gives InvalidArgument with the variable, its
+// value and the expected values. Appends names that look like a typing error to `warnings`.
 Status ReadConfig(Config* config, std::vector<std::string>* warnings);
 
-// The same over given "NAME=value" pairs, for tests.
+// Reads the given "NAME=value" pairs instead, for tests.
 Status ParseConfig(const std::vector<std::pair<std::string, std::string>>& environment,
                    Config* config, std::vector<std::string>* warnings);
 
-// Whose binary interface an MPI has: MPICH's is also Intel's, MVAPICH's and Cray's.
+// The binary interface of an MPI: MPICH's is also that of Intel MPI, MVAPICH and Cray MPICH.
 enum class MpiAbi { kUnknown, kOpenMpi, kMpich };
 
-// What the launcher of this process says of the job, before any peer is met. From the environment
-// of mpirun (Open MPI, MPICH), srun with PMIx or PMI, or nothing: one process alone.
+// What the launcher of this process says about the job, before any peer is reached. From the
+// environment of mpirun (Open MPI, MPICH) or of srun with PMIx or PMI; without one of them, a
+// single process.
 struct LaunchHints {
   bool started_by_mpi = false;
-  int size = 1;                   // as the launcher says; 1 where it does not say
+  int size = 1;                   // 1 if the launcher does not say
   std::string launcher;           // "mpirun (Open MPI)", for messages
-  MpiAbi mpi = MpiAbi::kUnknown;  // which it belongs to, or most likely expects
-  int local_process = -1;  // among the processes it started on this host; -1 where it does not say
-  bool open_mpi_on_several_hosts = false;  // as Open MPI's mpirun says
+  MpiAbi mpi = MpiAbi::kUnknown;  // the MPI of the launcher, or the one that it most likely expects
+  int local_process = -1;         // index among the launcher's processes on this host; -1: unknown
+  bool open_mpi_on_several_hosts = false;  // only Open MPI's mpirun tells
 };
 LaunchHints ReadLaunchHints();
 
-// Gives this process's environment a value for another library to read, unless it has one.
+// Sets a variable in this process's environment for another library to read, unless it is set
+// already.
 void SetUnlessSet(const char* name, const char* value);
 
 }  // namespace tfhvd

@@ -1,4 +1,4 @@
-// EditDistance: how unlike two names are, to find the name that a user meant.
+// EditDistance: how different two names are, to find the name that a user meant.
 #pragma once
 
 #include <cstddef>
@@ -6,7 +6,7 @@
 
 namespace tfhvd {
 
-// How many characters to insert, take out or change until one is the other.
+// Returns the least number of characters to insert, delete or change that turn `a` into `b`.
 size_t EditDistance(const std::string& a, const std::string& b);
 
 }  // namespace tfhvd

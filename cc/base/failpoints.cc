@@ -91,13 +91,14 @@ constexpr FailpointRow kOfTheEnd[] = {
 
 struct Trap {
   Failpoint point = Failpoint::kRosterRead;
-  int left = 1;  // so many times that it comes there
+  int left = 1;  // hits that are left until the signal
   Failpoint earlier = Failpoint::kRosterRead;
-  int earlier_left = 0;  // likewise, before the others count
+  int earlier_left = 0;  // hits of `earlier` that are left until hits of `point` count
   int signal = SIGKILL;
 };
 
-// Takes what follows the last `mark` off the text: a number. 1 where there is no mark.
+// Removes the last `mark` and the number after it from the text; returns the number, 1 if there is
+// no mark.
 std::optional<int> TakeNumber(char mark, std::string* text) {
   const size_t at = text->rfind(mark);
   if (at == std::string::npos) return 1;
@@ -110,7 +111,7 @@ std::optional<int> TakeNumber(char mark, std::string* text) {
   return whole ? std::optional<int>(std::atoi(digits.c_str())) : std::nullopt;
 }
 
-// Reads "PLACE#NTH".
+// Parses "PLACE#NTH".
 bool ReadPlace(std::string text, Failpoint* point, int* nth) {
   const std::optional<int> number = TakeNumber('#', &text);
   const FailpointRow* const row = FindFailpoint(text);
@@ -120,7 +121,7 @@ bool ReadPlace(std::string text, Failpoint* point, int* nth) {
   return true;
 }
 
-// Reads one of those between commas.
+// Parses one part between commas.
 bool ReadTrap(std::string text, Trap* trap, int* rank) {
   const size_t equals = text.find('=');
   if (equals != std::string::npos) {
@@ -184,7 +185,7 @@ class Failpoints::Armed {
   }
 
  private:
-  // The line is what a test knows by that the place was come to.
+  // A test recognizes by this line that the process has reached the failpoint.
   static void Spring(const Trap& trap) {
     const std::string line = std::string("tfhvd: failpoint ") +
                              AllFailpoints()[static_cast<size_t>(trap.point)].name + "\n";

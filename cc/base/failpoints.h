@@ -1,15 +1,15 @@
-// Failpoints: the places at which a test can have this process end, one for each step from one
-// state of an elastic job to the next. A value that its owner hands down, with the settings; there
-// is no global one. A copy counts with the one that it is made of.
+// Failpoints: places at which a test can make this process end, one for each transition between
+// states of an elastic job. A value that its owner hands down with the settings; there is no global
+// one. Copies share their counts.
 //
-// TFHVD_TEST_FAILPOINTS, for tests of tfhvd itself: what is to happen, with commas between.
+// TFHVD_TEST_FAILPOINTS, for tests of tfhvd itself: a list of actions, separated by commas.
 //
-//   PLACE@RANK           rank RANK is killed (SIGKILL) when it first comes to PLACE
-//   PLACE@RANK#3         when it comes there for the third time
-//   EARLIER#2:PLACE@RANK times at PLACE count once it has come to EARLIER for the second time
+//   PLACE@RANK           rank RANK is killed (SIGKILL) when it first reaches PLACE
+//   PLACE@RANK#3         when it reaches PLACE for the third time
+//   EARLIER#2:PLACE@RANK hits of PLACE count only after it has reached EARLIER for the second time
 //   PLACE@RANK=stop      it is stopped (SIGSTOP) there
 //
-// RANK is the number that the launcher has started a process with, which it keeps. Any thread.
+// RANK is the number that the launcher gave to a process, which it keeps. Any thread.
 #pragma once
 
 #include <memory>
@@ -21,7 +21,7 @@
 namespace tfhvd {
 
 enum class Failpoint {
-  // A loss, or an admission, is taken up.
+  // A failure or an admission: the new generation.
   kRosterRead,
   kEngineAbandoned,
   kMeshOpening,
@@ -88,27 +88,29 @@ enum class Failpoint {
   kClosing,
 };
 
-// One row of the table of them.
+// One row of the table of failpoints.
 struct FailpointRow {
   Failpoint point;
   const char* name;
-  const char* meaning;  // where a process is then
+  const char* meaning;  // what the process is doing there
 };
 
-// By number.
+// All failpoints, in the order of the enumeration.
 const std::vector<FailpointRow>& AllFailpoints();
 
-// Null where there is none of this name.
+// Returns null if there is none of this name.
 const FailpointRow* FindFailpoint(const std::string& name);
 
 class Failpoints {
  public:
-  Failpoints() = default;  // nothing happens anywhere
+  Failpoints() = default;  // no action anywhere
 
-  // `text`: as above. `rank`: of this process. InvalidArgument where the text is none of the kind.
+  // Parses `text`, in the form above, for the process with number `rank`. Returns InvalidArgument
+  // if the form is wrong.
   static Status Parse(const std::string& text, int rank, Failpoints* out);
 
-  // This process comes to a place. Costs a look at a pointer where no test has named one.
+  // Records that this process has reached a place. Costs one comparison of a pointer if no test has
+  // named a failpoint of this rank.
   void Pass(Failpoint point) const {
     if (armed_ != nullptr) PassArmed(point);
   }

@@ -1,6 +1,5 @@
-// Files that are read or written as a whole. A program that this process starts
-// meanwhile does not inherit their descriptors; with streams of the standard library it would. Any
-// thread.
+// Reads and writes files as a whole. A program that this process starts meanwhile does not inherit
+// their descriptors, as it would with streams of the standard library. Any thread.
 #pragma once
 
 #include <string>
@@ -9,7 +8,7 @@ namespace tfhvd {
 
 enum class WriteMode { kReplace, kAppend };
 
-// Both return false if that fails; errno says why.
+// Both return false on failure; errno says why.
 bool ReadFile(const std::string& path, std::string* text);
 bool WriteFile(const std::string& path, const std::string& text, WriteMode mode);
 

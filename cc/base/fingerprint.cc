@@ -6,20 +6,20 @@
 namespace tfhvd {
 namespace {
 
-constexpr size_t kLanes = 8;  // so many multiplications are under way at a time
+constexpr size_t kLanes = 8;  // number of parallel multiplications
 constexpr size_t kWord = sizeof(uint64_t);
 constexpr uint64_t kOdd = 0x9E3779B97F4A7C15u;
 constexpr uint64_t kOther = 0xD6E8FEB86659FD93u;
 
-// One-to-one in `word`, and in `sum`. A multiplication spreads a bit upwards only, so the rotation
-// and the shift bring high bits down: else the signs of two numbers would cancel.
+// Bijective in `word` and in `sum`. A multiplication moves a bit only upwards, so the rotation and
+// the shift bring high bits down: otherwise the signs of two numbers would cancel.
 inline uint64_t Mix(uint64_t sum, uint64_t word) {
   uint64_t x = sum ^ word;
   x = ((x << 29) | (x >> 35)) * kOdd;
   return x ^ (x >> 29);
 }
 
-// One-to-one: every bit of the result depends on every bit of `x`.
+// Bijective; every bit of the result depends on every bit of `x`.
 inline uint64_t Spread(uint64_t x) {
   x = (x ^ (x >> 32)) * kOther;
   x = (x ^ (x >> 32)) * kOther;

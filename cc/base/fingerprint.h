@@ -1,9 +1,9 @@
-// A 64-bit fingerprint of bytes, by which ranks see whether their weights are equal. Pure.
+// A 64-bit fingerprint of bytes, which shows ranks whether their weights are equal. Pure.
 //
-// Two blocks of one size that differ in any one aligned 8-byte word never have the same
-// fingerprint; others have it by chance, once in 2^64. It goes by positions, not by values alone:
-// -0.0 and 0.0 differ. It is no protection against somebody who looks for two blocks that have the
-// same.
+// Two blocks of one size that differ in only one aligned 8-byte word never have the same
+// fingerprint; other blocks have it by chance, once in 2^64. It depends on positions and bits, not
+// on values: -0.0 and 0.0 differ. It gives no protection against an attacker who searches for two
+// equal fingerprints.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace tfhvd {
 
-// `data` may be null where there are no bytes, and need not be aligned.
+// `data` may be null if `bytes` is 0, and need not be aligned.
 uint64_t Fingerprint(const void* data, size_t bytes);
 
 }  // namespace tfhvd

@@ -1,4 +1,4 @@
-// InlineVector: a list of a few plain values, which needs memory of its own only for more than N.
+// InlineVector: a list of a few plain values, which allocates memory only for more than N.
 #pragma once
 
 #include <algorithm>
@@ -48,7 +48,7 @@ class InlineVector {
 
  private:
   T few_[N] = {};
-  std::vector<T> many_;  // all values, where there are more than N
+  std::vector<T> many_;  // all values, if there are more than N
   size_t size_ = 0;
 };
 

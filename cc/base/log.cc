@@ -9,7 +9,7 @@
 namespace tfhvd {
 namespace {
 
-// The time of day, which other machines' logs have too: "2026-01-31T12:00:00.123Z".
+// Returns the time of day, as in logs of other machines: "2026-01-31T12:00:00.123Z".
 std::string TimeText() {
   timespec now{};
   clock_gettime(CLOCK_REALTIME, &now);

@@ -11,7 +11,7 @@ enum class LogLevel { kTrace = 0, kDebug = 1, kInfo = 2, kWarning = 3, kError = 
 class Log {
  public:
   Log() = default;
-  // `host`: what the job calls this one; "": nobody has said yet, and its own name stands there.
+  // `host`: the job's name for this host; "": not known yet, the log uses the system's name.
   Log(LogLevel least, int rank, const std::string& host = "");
 
   bool enabled(LogLevel level) const { return level >= least_; }

@@ -1,5 +1,5 @@
-// Mutex and condition variable with clang's thread-safety annotations, so that a field says which
-// lock guards it and the compiler holds us to it. Elsewhere the annotations are empty.
+// Mutex and condition variable with clang's thread-safety annotations: a field says which lock
+// guards it, and the compiler checks it. For other compilers the annotations are empty.
 #pragma once
 
 #include <pthread.h>
@@ -36,7 +36,7 @@ class TFHVD_CAPABILITY("mutex") Mutex {
   Mutex& operator=(const Mutex&) = delete;
 
   void Lock() TFHVD_ACQUIRE() { mutex_.lock(); }
-  // REQUIRES: this thread does not hold it.
+  // REQUIRES: this thread does not hold the mutex.
   bool TryLock() TFHVD_TRY_ACQUIRE(true) { return mutex_.try_lock(); }
   void Unlock() TFHVD_RELEASE() { mutex_.unlock(); }
 
@@ -45,8 +45,8 @@ class TFHVD_CAPABILITY("mutex") Mutex {
   std::mutex mutex_;
 };
 
-// A lock for a few instructions, at half of a Mutex's cost. Who finds it taken lets others run
-// until it is free: whoever holds it must not wait for anything.
+// A lock for a few instructions, at half of a Mutex's cost. A thread that finds it taken yields
+// until it is free, so its holder must not wait for anything.
 class TFHVD_CAPABILITY("mutex") SpinLock {
  public:
   SpinLock() = default;
@@ -62,7 +62,7 @@ class TFHVD_CAPABILITY("mutex") SpinLock {
   std::atomic<bool> taken_{false};
 };
 
-// Holds a lock for as long as it lives.
+// Holds a lock during its lifetime.
 template <typename Lock>
 class TFHVD_SCOPED_CAPABILITY LockHolder {
  public:

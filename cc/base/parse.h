@@ -1,4 +1,4 @@
-// What the text of a setting means. Pure.
+// Parsers of the texts of settings. Pure.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 namespace tfhvd {
 
-// False where the text is no number, or out of range.
+// Returns false if the text is no number, or out of range.
 inline bool ParseNumber(const std::string& text, double least, double most, double* value) {
   char* end = nullptr;
   const double v = std::strtod(text.c_str(), &end);
@@ -24,13 +24,13 @@ inline std::string Lower(std::string text) {
   return text;
 }
 
-// The index of `text` among `names`, or -1.
+// Returns the index of `text` among `names`, or -1.
 inline int Choice(const std::string& text, const std::vector<std::string>& names) {
   const auto found = std::find(names.begin(), names.end(), Lower(text));
   return found == names.end() ? -1 : static_cast<int>(found - names.begin());
 }
 
-// "FIRST-LAST", or nothing: any.
+// Accepts "FIRST-LAST", or "" for any port.
 inline bool IsRangeOfPorts(const std::string& text) {
   const size_t dash = text.find('-');
   double first = 0, last = 0;

@@ -15,7 +15,7 @@ namespace {
 // The number of pidfd_open on every architecture but Alpha; older C libraries do not name it.
 constexpr long kPidfdOpen = 434;
 
-// What can be known without a handle (before Linux 5.3, or where a sandbox forbids it).
+// Checks without a handle (before Linux 5.3, or if a sandbox forbids handles): this knows less.
 bool HasEnded(int pid) {
   if (kill(pid, 0) != 0 && errno == ESRCH) return true;
   const std::string path = "/proc/" + std::to_string(pid) + "/stat";

@@ -1,5 +1,5 @@
-// PeerProcesses: notices that a process of this host has ended, by whatever cause; also where its
-// parent has not reaped it yet, or another process has its number since. One thread at a time.
+// PeerProcesses: notices that a process of this host has ended, for any reason; also if its parent
+// has not reaped it yet, or another process has reused its number. One thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@ namespace tfhvd {
 
 class PeerProcesses {
  public:
-  // Takes hold of processes that run now; an empty list has none.
+  // Observes processes that run now; the list may be empty.
   explicit PeerProcesses(std::vector<int> pids);
   PeerProcesses(const PeerProcesses&) = delete;
   PeerProcesses& operator=(const PeerProcesses&) = delete;
@@ -20,13 +20,13 @@ class PeerProcesses {
   bool empty() const { return pids_.empty(); }
   int pid(int index) const { return pids_[static_cast<size_t>(index)]; }
 
-  // The first of them that has ended, as an index; -1: none. Never blocks. `counts` says of an
-  // index whether that process counts; null: all do.
+  // Returns the index of the first process that has ended; -1: none. Never blocks. `counts`:
+  // whether the process of an index counts; null: all do.
   int FirstEnded(const std::function<bool(int)>& counts = nullptr) const;
 
  private:
   const std::vector<int> pids_;
-  std::vector<Fd> handles_;  // by process; none: the kernel has no handle for it
+  std::vector<Fd> handles_;  // by process; none if the kernel has no handle for it
 };
 
 }  // namespace tfhvd

@@ -1,5 +1,5 @@
-// SHA-256 (FIPS 180-4), and the code by which who knows a key proves where a message comes from:
-// HMAC-SHA256 (RFC 2104). Pure.
+// SHA-256 (FIPS 180-4), and HMAC-SHA256 (RFC 2104), a code by which the holder of a key proves that
+// a message is genuine. Pure.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,8 @@ constexpr size_t kSha256Bytes = 32;
 std::string Sha256(const std::string& data);
 std::string HmacSha256(const std::string& key, const std::string& message);
 
-// Whether both are the same. How long that takes depends on their lengths alone, so that it does
-// not say how much of a secret was right.
+// Returns whether both are equal. The time depends on their lengths only, so that it does not
+// reveal how much of a secret was right.
 bool SameSecret(const std::string& one, const std::string& other);
 
 }  // namespace tfhvd

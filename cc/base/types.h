@@ -39,7 +39,7 @@ enum class Collective : uint8_t {
   kBarrier = 3,
   kReduceScatter = 4,
   kAllToAll = 5,
-  // What the ranks agree on without moving data:
+  // Agreements of the ranks that move no data:
   kJoin = 6,
   kAddProcessSet = 7,
   kRemoveProcessSet = 8,
@@ -55,8 +55,8 @@ using Shape = std::vector<int64_t>;
 int64_t ItemSize(DType dtype);  // bytes
 bool IsFloat(DType dtype);      // a real floating-point type
 bool IsComplex(DType dtype);
-// The type of each of the two parts of a complex number; any other type as it is. What adds and
-// scales numbers by real factors adds and scales their parts.
+// Returns the type of each of the two parts of a complex number; any other type unchanged. Code
+// that adds numbers, or scales them by real factors, works on these parts.
 DType PartType(DType dtype);
 const char* DTypeName(DType dtype);
 const char* ReduceOpName(ReduceOp op);
@@ -66,11 +66,11 @@ const char* DeviceKindName(DeviceKind kind);
 int64_t NumElements(const Shape& shape);      // 1 for a scalar
 std::string ShapeString(const Shape& shape);  // "[2, 3]"
 
-// "[0, 2, 5]", shortened after 16 ranks: for messages.
+// Returns "[0, 2, 5]", shortened after 16 ranks: for messages.
 std::string RankList(const std::vector<int>& ranks);
 
-// The first byte of a message that says that the job is lost (flow/messages.h, Alarm), by which
-// control planes know it.
+// The first byte of a message that the job has failed (flow/messages.h, Alarm); control planes
+// recognize it.
 constexpr uint8_t kAlarmTag = 0xA3;
 
 }  // namespace tfhvd

@@ -1,5 +1,5 @@
-// Waker: lets one thread sleep until another wakes it. A wake that comes while nobody sleeps ends
-// the next sleep at once, so none is lost.
+// Waker: lets one thread sleep until another wakes it. A wake-up without a sleeper ends the next
+// sleep at once, so that no wake-up is missed.
 //
 // Any thread may call Wake, one thread WaitFor.
 #pragma once
@@ -18,7 +18,7 @@ class Waker {
     if (waiting_) changed_.NotifyOne();
   }
 
-  // Until Wake, or `timeout`.
+  // Sleeps until Wake, or `timeout`.
   void WaitFor(std::chrono::nanoseconds timeout) TFHVD_EXCLUDES(mutex_) {
     const MutexLock lock(&mutex_);
     const auto deadline = std::chrono::steady_clock::now() + timeout;
