@@ -1,7 +1,7 @@
-// The wire format of the negotiation's messages: see cc/docs/wire-format.md.
+// Codec: the wire format of the negotiation's messages; see cc/docs/wire-format.md.
 //
-// Decode accepts any bytes: what is not a whole valid message is an error, never a crash and never
-// a large allocation.
+// Decode accepts any bytes: bytes that are no complete valid message give an error, never a crash
+// or a large allocation.
 #pragma once
 
 #include <string>

@@ -1,9 +1,9 @@
-// Whether the gradients of a step are finite, and in proportion: what a rank finds, and what the
-// ranks say together.
+// FiniteVote: whether the gradients of a step are finite and of usual size, as one rank finds and
+// as the ranks find together.
 //
-// A rank's vote is kVoteValues numbers that are added up, averaged, or averaged by weights over the
-// ranks, like the gradients that it goes with. What it says are relations between these numbers,
-// which are the same in each case.
+// A rank's vote consists of kVoteValues numbers. The ranks sum them, average them, or average them
+// by weights, together with the gradients of the step. The meaning lies in relations between the
+// numbers, which are the same in each of these cases.
 #pragma once
 
 #include <algorithm>
@@ -24,59 +24,60 @@
 
 namespace tfhvd {
 
-// What a rank finds in its own gradients, taken in the order of the backward pass.
+// A rank's finding on its gradients, in the order of the backward pass.
 struct FoundNotFinite {
   int64_t first = -1;     // the first gradient that is not finite; -1: all are
-  int64_t gradients = 0;  // how many are not
-  int64_t nans = -1;      // in the first; -1: not counted
+  int64_t gradients = 0;  // number of gradients that are not finite
+  int64_t nans = -1;      // in the first such gradient; -1: not counted
   int64_t infinities = -1;
-  int64_t values = 0;  // in the first
+  int64_t values = 0;  // number of values of the first such gradient
 };
 constexpr int kFoundValues = 5;
 
-// How large a gradient is: powers of two.
+// The size of a gradient, as powers of two.
 constexpr float kNoSize = -std::numeric_limits<float>::infinity();
 struct GradientSize {
-  int64_t layer = 0;  // those of one layer have the same
+  int64_t layer = 0;  // equal for gradients of one layer
   float norm = kNoSize;
-  float largest = kNoSize;  // of the absolute values; kNoSize: none is above 0, or some not finite
-  bool whole = true;        // whether all values were looked at
+  float largest = kNoSize;  // of the absolute values; kNoSize: all are 0, or some not finite
+  bool whole = true;        // whether all values were measured
 };
 
-// What a rank thinks of its own gradients' sizes (observe/outliers.h).
+// A rank's opinion on the sizes of its gradients (observe/outliers.h).
 struct Suspicion {
-  int64_t suspect = -1;  // the gradient that is far above its like, it alone; -1: none
-  float above = 0.0f;    // by how much, as a power of two; without a suspect, the most of any
+  int64_t suspect = -1;  // the only gradient that is far larger than usual; -1: none
+  float above = 0.0f;    // how much larger, as a power of two; without a suspect, the most of any
 };
-constexpr float kUnknown = 1024.0f;  // above all
+constexpr float kUnknown = 1024.0f;  // greater than all others
 
-// So many times as far as anything else a suspect is above its like.
+// A suspect is at least so many times as far above its usual size as any other gradient.
 constexpr float kAlone = 8.0f;
 
-// GradientSizes: who remembers how large a rank's gradients have been (observe/size_watch.h).
+// GradientSizes: remembers the sizes of a rank's gradients (observe/size_watch.h).
 class GradientSizes {
  public:
   using Numbered = std::vector<std::pair<int64_t, GradientSize>>;
 
   virtual ~GradientSizes() = default;
 
-  // How many values of each gradient to look at; 0: all. `name`: whose gradients they are.
+  // Returns how many values of each gradient to measure; 0: all. `name`: whose gradients they are.
   virtual int64_t Most(const std::string& name) = 0;
 
-  // Takes some gradients of a step, by their numbers, and how long the look at them took.
+  // Adds some gradients of a step, by their numbers, and the time of measuring them.
   virtual void Add(const std::string& name, const Numbered& some,
                    std::chrono::nanoseconds took) = 0;
 
-  // What is to be thought of a step all of which is there.
+  // Returns the opinion on a step whose gradients were all added.
   virtual Suspicion Judge(const std::string& name) = 0;
 };
 
-// The values of a vote: 1 where the gradients are finite; and where they are not, an accusation.
-// Then by how much a gradient is above its like, where that is unusual; or where one is suspect, an
-// accusation and by how much. Zeros otherwise.
+// The values of a vote: first a 1 if all gradients are finite, otherwise an accusation; then by how
+// much a gradient is larger than usual, or, if one is suspect, an accusation and by how much.
+// Otherwise zeros.
 //
-// An accusation is 1, the two digits of the rank (to the base kDigit) each with its square, and the
-// gradient. Squares tell one rank from several; those of digits are exact enough in a float.
+// An accusation consists of a 1, the two digits of the rank (to the base kDigit), each with its
+// square, and the gradient. The squares distinguish one rank from several; the squares of digits
+// are exact enough in a float.
 constexpr int kVoteFinite = 0;
 constexpr int kVoteOther = 1;
 constexpr int kVoteUnusual = 7;
@@ -103,18 +104,18 @@ inline Votes VoteOf(const FoundNotFinite& found, int rank, const Suspicion& size
   return votes;
 }
 
-// What the accusations that begin at `at` are together.
+// The combined accusations that begin at `at`.
 struct Accused {
   int64_t rank = -1;  // -1: several
   int64_t gradient = -1;
 };
-// REQUIRES: there is one.
+// REQUIRES: there is an accusation.
 inline Accused WhomOf(const Votes& together, int at) {
   const float* const values = &together[static_cast<size_t>(at)];
   const float low = values[1] / values[0];
   const float high = values[3] / values[0];
-  // The mean of squares is the square of the mean for equal numbers only. Ranks that differ by one
-  // have 0.25 between these, if they weigh the same.
+  // The mean of squares equals the square of the mean only if all numbers are equal. For two ranks
+  // that differ by one, the difference is 0.25, if they weigh the same.
   constexpr float kEqual = 0.01f;
   if (std::abs(values[2] / values[0] - low * low) > kEqual ||
       std::abs(values[4] / values[0] - high * high) > kEqual) {
@@ -123,15 +124,15 @@ inline Accused WhomOf(const Votes& together, int at) {
   return {std::lround(high) * kDigit + std::lround(low), std::lround(values[5] / values[0])};
 }
 
-// Whose gradient is out of proportion: that of one rank, while no other finds anything like it.
+// Returns the gradient out of proportion, if only one rank has one, and no other finds anything
+// like it.
 inline Accused OutlierOf(const Votes& together) {
   const bool one = together[kVoteSuspect] > 0 && !(together[kVoteOther] > 0) &&
                    kAlone * together[kVoteUnusual] <= together[kVoteAbove];
   return one ? WhomOf(together, kVoteSuspect) : Accused();
 }
 
-// Adds a gradient that is not finite to what is found in those before it. `number`: which of the
-// variables it is of.
+// Records a gradient that is not finite. `number`: the number of its variable.
 inline void FoundOne(const void* data, DType dtype, int64_t values, int64_t number,
                      FoundNotFinite* found) {
   if (found->gradients++ > 0) return;
@@ -139,7 +140,7 @@ inline void FoundOne(const void* data, DType dtype, int64_t values, int64_t numb
   *found = {number, 1, counts.nans, counts.infinities, values};
 }
 
-// Adds a gradient, after a look at its first `most` values (0: at all of them).
+// Records a gradient, after a check of its first `most` values (0: of all values).
 inline void Look(const void* data, DType dtype, int64_t values, int64_t most, int64_t number,
                  FoundNotFinite* found) {
   const auto looked_at = static_cast<size_t>(most > 0 ? std::min(most, values) : values);
@@ -147,7 +148,7 @@ inline void Look(const void* data, DType dtype, int64_t values, int64_t most, in
   FoundOne(data, dtype, values, number, found);
 }
 
-// The same, and how large it is.
+// Like Look, and returns the size of the gradient.
 inline GradientSize LookAtSize(const void* data, DType dtype, int64_t values, int64_t most,
                                int64_t number, int64_t layer, FoundNotFinite* found) {
   GradientSize size;
@@ -163,7 +164,7 @@ inline GradientSize LookAtSize(const void* data, DType dtype, int64_t values, in
   return size;
 }
 
-// As the values of a tensor.
+// The finding as values of a tensor.
 inline FoundNotFinite ToFound(const int64_t* values) {
   return {values[0], values[1], values[2], values[3], values[4]};
 }

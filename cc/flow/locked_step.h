@@ -1,8 +1,8 @@
-// LockedStep: a step of the program that repeats, as every rank runs it while it is locked: its
-// collectives by position, cut into buckets that run one after the other, round and round.
+// LockedStep: a repeating step of the program, as every rank runs it while it is locked: its
+// collectives by position, cut into buckets that run one after the other, again and again.
 //
-// A value: the negotiator makes it once, nobody changes it, and whoever collects its entries, votes
-// on its buckets or runs them shares it.
+// A value: the negotiator makes it once and it never changes. The code that collects its entries,
+// votes on its buckets or runs them shares it.
 #pragma once
 
 #include <cstdint>
@@ -16,11 +16,11 @@ namespace tfhvd {
 
 struct LockedStep {
   struct Collective {
-    SharedRequest request;  // this rank's own
-    Decision decision;      // of all ranks, when they agreed on it last; without a key
+    SharedRequest request;  // of this rank
+    Decision decision;      // the last decision of all ranks; without a key
   };
 
-  // Collectives that run together: `count` of them, from position `first` on.
+  // Collectives that run together: `count` of them, beginning at position `first`.
   struct Bucket {
     int first = 0;
     int count = 0;
@@ -29,7 +29,7 @@ struct LockedStep {
 
   std::vector<Collective> collectives;  // by position; no key comes twice
   std::vector<Bucket> buckets;          // in the order in which they run; none is empty
-  int64_t term = 0;                     // after how many rounds it ends; 0: nobody knows
+  int64_t term = 0;                     // after how many rounds it ends; 0: without limit
   FusionLimits fusion;                  // of each bucket
 };
 

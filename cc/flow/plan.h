@@ -1,4 +1,4 @@
-// Plan: tensors that are carried by one call on a Communicator. Made by the planner, run by the
+// Plan: the tensors that one call on a Communicator carries. Made by the planner, run by the
 // executor.
 #pragma once
 
@@ -12,13 +12,14 @@
 
 namespace tfhvd {
 
-// An entry that every rank has agreed on, with what was decided of it.
+// An entry that every rank has agreed on, with the decision.
 struct Agreed {
   Entry entry;
   Decision decision;  // its key may be missing: the entry has it
 };
 
-// What was agreed on at one time, in the order of execution, and is planned together on every rank.
+// Entries that were agreed on at one time, in the order of execution, and are planned together on
+// every rank.
 struct Together {
   std::vector<Agreed> agreed;
   FusionLimits fusion;
@@ -35,7 +36,7 @@ struct Plan {
   int32_t process_set = 0;
   Collective kind = Collective::kAllReduce;
   DeviceKind device = DeviceKind::kHost;
-  DType dtype = DType::kFloat32;  // of what is reduced: of a complex tensor its parts'
+  DType dtype = DType::kFloat32;  // of the reduced values: of a complex tensor its parts'
   Reduction reduction;
   std::vector<int64_t> weights;  // Decision::weights
   int32_t root = 0;

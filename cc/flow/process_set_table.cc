@@ -8,7 +8,7 @@
 namespace tfhvd {
 namespace {
 
-// Of so many sets that one generation has had all have numbers that no other one uses.
+// As long as a generation has at most this many sets, its numbers are used by no other generation.
 constexpr int32_t kSetsOfGeneration = 1 << 16;
 constexpr int32_t kGenerations = 1 << 15;
 

@@ -1,9 +1,9 @@
-// ProcessSetTable: which process sets there are, by number: 0 is all ranks of the job. A set is a
-// list of ranks, ascending.
+// ProcessSetTable: the process sets, by number: 0 is all ranks of the job. A set is a list of
+// ranks, ascending.
 //
-// The sets end with the generation of an elastic job that made them, for ranks have other numbers
-// in the next one. No set of a later generation has the number of an earlier one's, so that a
-// program that still uses it is told so.
+// The sets of an elastic job end with the generation that made them, because ranks have other
+// numbers in the next one. No set of a later generation gets a number of an earlier one, so that a
+// program that still uses the old set gets an error.
 //
 // Any thread.
 #pragma once
@@ -25,17 +25,17 @@ class ProcessSetTable {
 
   explicit ProcessSetTable(int size, int generation = 0);
 
-  // Null where there is no such set.
+  // Returns null if there is no such set.
   Members Find(int32_t id) const TFHVD_EXCLUDES(mutex_);
 
-  // Why Find gave null: kAborted for a set of another generation, kInvalidArgument for one that was
-  // never added here, or removed.
+  // Returns why Find returned null: kAborted for a set of another generation, kInvalidArgument for
+  // one that was never added here, or was removed.
   Status WhyMissing(int32_t id) const;
 
-  // The number of the set of exactly these ranks, or kNone.
+  // Returns the number of the set of exactly these ranks, or kNone.
   int32_t IdOf(const std::vector<int>& members) const TFHVD_EXCLUDES(mutex_);
 
-  // A number that no set has had so far.
+  // Returns a number that no set has had so far.
   int32_t NextId() const TFHVD_EXCLUDES(mutex_);
 
   void Put(int32_t id, std::vector<int> members) TFHVD_EXCLUDES(mutex_);
