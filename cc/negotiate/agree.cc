@@ -14,9 +14,9 @@ namespace {
 using Requests = std::vector<const Request*>;
 using Text = std::function<std::string(const Request&)>;
 
-constexpr size_t kMostNamed = 8;  // tensors that a rank lacks
+constexpr size_t kMostNamed = 8;  // names of tensors that a rank lacks
 
-// "rank 0: float32; ranks [1, 2]: int32", ranks that agree together.
+// Returns "rank 0: float32; ranks [1, 2]: int32", with one group for equal requests.
 std::string WhoSentWhat(const Requests& requests, const std::vector<int>& ranks, const Text& text) {
   std::vector<std::pair<std::string, std::vector<int>>> groups;
   for (size_t i = 0; i < requests.size(); ++i) {
@@ -38,7 +38,7 @@ std::string WhoSentWhat(const Requests& requests, const std::vector<int>& ranks,
 
 std::string TensorText(const TensorSpec& t) { return DTypeName(t.dtype) + ShapeString(t.shape); }
 
-// As short as tells one factor from another.
+// Returns the shortest text that distinguishes a factor from another.
 std::string FactorText(double factor) {
   char text[32];
   std::snprintf(text, sizeof text, "%g", factor);
@@ -57,12 +57,12 @@ bool FirstDimMayDiffer(Collective kind) {
   return kind == Collective::kAllGather || kind == Collective::kAllToAll;
 }
 
-// Whether tensors are joined or cut along the first dimension.
+// Returns whether the collective joins or cuts tensors along the first dimension.
 bool NeedsFirstDim(Collective kind) {
   return FirstDimMayDiffer(kind) || kind == Collective::kReduceScatter;
 }
 
-// Shapes compared as the collective needs it.
+// Compares shapes as far as the collective needs them to be equal.
 bool ShapesMatch(const Shape& a, const Shape& b, Collective kind) {
   if (!FirstDimMayDiffer(kind) || a.empty() || b.empty()) return a == b;
   return a.size() == b.size() && std::equal(a.begin() + 1, a.end(), b.begin() + 1);
@@ -70,21 +70,21 @@ bool ShapesMatch(const Shape& a, const Shape& b, Collective kind) {
 
 bool IsWeighted(const Request& q) { return q.weight != kUnweighted; }
 
-// Where one property differs between ranks: what it is, how to show it, and what to do about it.
+// A property that differs between ranks: its name, how to show it, and what to do about it.
 struct Difference {
   const char* what = nullptr;  // null: nothing differs
   Text text;
   std::string fix;
 };
 
-// Whether some request differs from the first one.
+// Returns whether some request differs from the first one.
 template <typename Same>
 bool AnyDiffers(const Requests& requests, const Same& same) {
   return std::any_of(requests.begin() + 1, requests.end(),
                      [&](const Request* q) { return q != requests[0] && !same(*requests[0], *q); });
 }
 
-// "no a, no b": which of `all` are not in the group of this rank.
+// Returns "no a, no b": the labels in `all` that this rank's group lacks.
 std::string LackingText(const Request& q, const std::set<std::string>& all) {
   const std::set<std::string> own(q.labels.begin(), q.labels.end());
   std::vector<std::string> lacking;
@@ -97,8 +97,8 @@ std::string LackingText(const Request& q, const std::set<std::string>& all) {
   return text + ", and " + std::to_string(lacking.size() - kMostNamed) + " more are missing";
 }
 
-// Whether the groups are of different tensors, as far as ranks know what theirs are called: those
-// of one shape could take each other's place.
+// Returns a difference if the groups hold different tensors, as far as ranks know their names:
+// tensors of one shape could take each other's place.
 Difference DifferingLabels(const Requests& requests) {
   std::set<std::string> all;
   for (const Request* q : requests) {
@@ -122,8 +122,8 @@ Difference DifferingLabels(const Requests& requests) {
       "on some ranks."};
 }
 
-// The first tensor of the group at which the ranks differ. REQUIRES: equally many tensors
-// everywhere.
+// Returns the first tensor of the group at which the ranks differ. REQUIRES: equally many tensors
+// on all ranks.
 Difference DifferingTensor(const Requests& requests) {
   const Request& first = *requests[0];
   for (size_t t = 0; t < first.tensors.size(); ++t) {
@@ -156,7 +156,7 @@ Difference DifferingTensor(const Requests& requests) {
   return {};
 }
 
-// A gradient's rows are gathered where it is sparse.
+// Hints at sparse gradients, whose rows are gathered.
 std::string HintAtSlices(const Requests& requests) {
   const auto any = [&requests](Collective kind) {
     return std::any_of(requests.begin(), requests.end(),
@@ -167,8 +167,8 @@ std::string HintAtSlices(const Requests& requests) {
          "sparse_as_dense=True.";
 }
 
-// The first property at which any two ranks differ, in an order in which each makes sense once
-// those before it are equal.
+// Returns the first property at which any two ranks differ. Properties come in such an order that
+// each makes sense if those before it are equal.
 Difference FindDifference(const Requests& requests) {
   if (AnyDiffers(requests, [](auto& a, auto& b) { return a.kind == b.kind; })) {
     return {"operations", [](const Request& q) { return std::string(CollectiveName(q.kind)); },
@@ -209,7 +209,7 @@ Difference FindDifference(const Requests& requests) {
   return {};
 }
 
-// What ranks found wrong with their own calls: the first one's, and who else has such a fault.
+// Returns the first fault that a rank found in its own call, and which ranks found the same.
 Status Faults(const Requests& requests, const std::vector<int>& ranks) {
   Status first;
   std::vector<int> also;
@@ -234,7 +234,7 @@ bool HasTensors(Collective kind) {
          kind != Collective::kAddProcessSet && kind != Collective::kRemoveProcessSet;
 }
 
-// What is wrong with a request by itself.
+// Returns the error of a single request.
 Status CheckAlone(const Request& q, const std::vector<int>& members) {
   if (q.kind == Collective::kBroadcast && !Contains(members, q.root)) {
     return Status::InvalidArgument(
@@ -271,7 +271,8 @@ Status CheckAlone(const Request& q, const std::vector<int>& members) {
   return Status::Ok();
 }
 
-// What each member weighs, 0 where it is absent; empty where all weigh the same, and are there.
+// Returns each member's weight, 0 if it is absent; empty if all weights are equal and no member is
+// absent.
 std::vector<int64_t> WeightsOf(const Requests& requests, const std::vector<int>& ranks,
                                const std::vector<int>& members) {
   std::vector<int64_t> weights;
@@ -287,14 +288,14 @@ std::vector<int64_t> WeightsOf(const Requests& requests, const std::vector<int>&
   return weights;
 }
 
-// Whoever is absent cannot stop with the others.
+// Returns whether all ranks stop. An absent rank could not stop with the others.
 bool RequestsStop(const Requests& requests, const std::vector<int>& absent) {
   return absent.empty() && requests[0]->kind != Collective::kJoin &&
          std::any_of(requests.begin(), requests.end(), [](const Request* q) { return q->stops; });
 }
 
-// Whether the ranks' rows together, `dims` by member, are as many as can be counted: also where a
-// tensor has no elements, as each dimension is multiplied with those before it.
+// Checks that the total number of rows, `dims` by member, can be counted; also if a tensor has no
+// elements, because each dimension is multiplied with those before it.
 Status CheckSize(const Request& q, const TensorSpec& tensor, const std::vector<int64_t>& dims,
                  const std::vector<int>& members) {
   int64_t product = 0;
@@ -313,7 +314,7 @@ Status CheckSize(const Request& q, const TensorSpec& tensor, const std::vector<i
       " as the others. Expected: less than 2^63 rows, elements and bytes in all.");
 }
 
-// What cannot be done without ranks that have joined.
+// Returns the error of a collective that is impossible without the ranks that have joined.
 Status CheckAbsent(const Request& q, const std::vector<int>& absent) {
   if (absent.empty()) return Status::Ok();
   const std::string where = Describe(q) + " is not possible while ranks " + RankList(absent) +
@@ -327,7 +328,7 @@ Status CheckAbsent(const Request& q, const std::vector<int>& absent) {
                                    ". Expected: a root that has not joined.");
   }
   const bool sums = q.reduction.op == ReduceOp::kSum || q.reduction.op == ReduceOp::kAverage;
-  // There is no value that, multiplied by any factor, would leave the others' result as it is.
+  // No value, multiplied by any factor, would leave the others' result unchanged.
   if (q.kind == Collective::kAllReduce && !sums && q.reduction.prescale != 1.0) {
     return Status::InvalidArgument(where + ReductionText(q.reduction) +
                                    ". Expected: no prescale_factor, or Sum or Average.");

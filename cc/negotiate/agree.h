@@ -1,4 +1,4 @@
-// Agree: whether what the ranks asked for under one key is one and the same collective. A pure
+// Agree: checks that the ranks' requests under one key describe the same collective. A pure
 // function.
 #pragma once
 
@@ -9,13 +9,13 @@
 
 namespace tfhvd {
 
-// `requests[i]` is what rank `ranks[i]` of the job announced; all have one key. `absent`: further
-// ranks of the process set, which have joined. Both ascending. The verdict of the result is ok, or
-// says which ranks sent what and how to mend it.
+// `requests[i]` is the announcement of the job's rank `ranks[i]`; all have one key. `absent`: the
+// other ranks of the process set, which have joined. Both lists are ascending. The verdict of the
+// result is ok, or says which ranks sent what and how to correct it.
 Decision Agree(const std::vector<const Request*>& requests, const std::vector<int>& ranks,
                const std::vector<int>& absent = {});
 
-// "allreduce 'grad/kernel'": how messages name a collective.
+// Returns the name of a collective in messages: "allreduce 'grad/kernel'".
 std::string Describe(const Request& request);
 
 }  // namespace tfhvd

@@ -11,7 +11,7 @@ Slot* CacheIds::Find(CacheId id) const {
 
 CacheId CacheIds::Assign(Slot* slot, uint64_t sequence) {
   if (slot->id != kNoId && slot->evicted_at == 0) return kNoId;
-  // Its key is decided: nobody can announce the old number any more.
+  // Its key is decided: no rank can announce the old number any more.
   if (slot->evicted_at != 0) ForgetEvicted(slot);
   CacheId evicted = kNoId;
   if (in_use_ >= capacity_) {

@@ -1,10 +1,10 @@
-// CacheIds: the numbers that the coordinator gives to agreed collectives, and takes back from the
-// least recently used ones.
+// CacheIds: the numbers of agreed collectives. The coordinator assigns them, and evicts those of
+// the least recently used collectives.
 //
-// An evicted number can still be announced by ranks that have not seen the eviction; it stays valid
-// until all of its process set have, or until its key is decided once more.
+// Ranks that have not seen an eviction can still announce the number; it stays valid until all
+// ranks of its process set have seen the eviction, or until its key is decided again.
 //
-// Used by the engine's thread only. Slots are the coordinator's, and keep their addresses.
+// Used by the engine's thread only. The coordinator owns the slots; they keep their addresses.
 #pragma once
 
 #include <cstdint>
@@ -18,21 +18,23 @@ namespace tfhvd {
 
 class CacheIds {
  public:
-  // `idle`, whose owner outlives this object, has the slots with a number that nobody announces.
+  // `idle`, whose owner outlives this object, holds the slots with a number that no rank has
+  // announced.
   CacheIds(int64_t capacity, IdleSlots* idle) : capacity_(capacity), idle_(idle) {}
 
-  // The slot of that number, or null.
+  // Returns the slot of that number, or null.
   Slot* Find(CacheId id) const;
 
-  // Gives the slot a number if it has none (or an evicted one), evicting another one where all are
-  // in use: returns that, else kNoId. Without a free number the slot stays without one.
+  // Gives the slot a number if it has none (or an evicted one). If all numbers are in use, evicts
+  // another slot's number and returns it, otherwise kNoId. Without a free number, the slot gets
+  // none.
   CacheId Assign(Slot* slot, uint64_t sequence);
 
   // REQUIRES: the slot has a number that is not evicted.
   void Evict(Slot* slot, uint64_t sequence);
 
-  // Forgets the evicted numbers that nobody can announce any more; returns their keys, whose slots
-  // may go. `seen`, by rank: the last agreement that it has taken.
+  // Removes the evicted numbers that no rank can announce any more; returns their keys, whose slots
+  // may be dropped. `seen`, by rank: the last agreement that it has taken.
   std::vector<Key> Forget(const std::vector<uint64_t>& seen);
 
  private:

@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kTimes = 3;
 
-// Limits the memory for names that are used once and never again.
+// Limits the memory for names that are used only once.
 constexpr size_t kMostKeys = 1 << 17;
 
 }  // namespace
@@ -36,7 +36,7 @@ std::string CapacityMonitor::Warning() const {
       "fit are negotiated by name each time, and a step that contains one of them is never locked "
       "to run without negotiation, so training is slower than it could be.";
   if (capacity_ >= kMostCacheCapacity) return warning;
-  // There is room for the collectives that had no number again, and for as many as have one now.
+  // Enough for the collectives that repeatedly had no number, and for as many as have one now.
   int64_t enough = 1;
   while (enough < again_ + capacity_) enough *= 2;
   return warning +

@@ -9,7 +9,7 @@
 namespace tfhvd {
 namespace {
 
-// What is wrong with the number of rows that an alltoall sends to each of `size` ranks, or "".
+// Returns the error in the number of rows that an alltoall sends to each of `size` ranks, or "".
 std::string FaultOfSplits(const Entry& entry, const std::string& where, int64_t size) {
   const Shape& shape = entry.request->tensors[0].shape;
   const int64_t rows = shape[0];

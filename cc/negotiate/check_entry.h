@@ -1,5 +1,6 @@
-// What only this rank can find wrong with an entry. What no other rank counts on is an error here;
-// of the rest they must hear: it is left in the request.
+// CheckEntry: finds the errors of an entry that only this rank can find. Returns an error if no
+// other rank waits for the entry; otherwise the others must learn of the error, and it is stored in
+// the request.
 #pragma once
 
 #include "cc/base/status.h"

@@ -13,11 +13,11 @@ namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
-// After a stall that ended the job: how long ranks that leave it wait for the others to leave.
-// Those have been waited for as long as the limit allows already.
+// How long ranks that leave a job after a stall ended it wait for the others to leave. The others
+// have already been waited for as long as the limit allows.
 constexpr double kLeaveSeconds = 1.0;
 
-// What a number of a cache can stand for: what means the same whenever it is agreed.
+// Whether a collective may get a number of the cache: it must mean the same each time.
 bool MayRepeat(Collective kind) {
   return kind != Collective::kJoin && kind != Collective::kAddProcessSet &&
          kind != Collective::kRemoveProcessSet;
@@ -51,13 +51,13 @@ Status Coordinator::Take(int from, Announcement a, double now) {
   if (a.waited_ms > 0) {
     roll_call_.Waits(from, a.waits_in, static_cast<double>(a.waited_ms) / 1000.0, now);
   }
-  // All ranks unlock a step in the same round, and the first message of each says so.
+  // All ranks unlock a step in the same round, and the first message of each reports it.
   if (a.ended && locked_) {
     detector_.Ended(a.ended_rounds, a.ended_late);
     lock_settings_.Ended(a.ended_late, static_cast<double>(a.ended_step_ns) / 1e9);
     locked_ = false;
   }
-  // What was announced before the lock was seen is void (invariant 6).
+  // Announcements before the rank saw the lock are void (invariant 6).
   if (a.seen >= locked_at_) TFHVD_RETURN_IF_ERROR(TakeAnnounced(from, &a, now));
   if (a.leaving) RankLeft(from, a.leave_reason, now);
   for (const Key& key : ids_.Forget(seen_)) tally_.Drop(key);
@@ -65,7 +65,7 @@ Status Coordinator::Take(int from, Announcement a, double now) {
 }
 
 Status Coordinator::TakeAnnounced(int from, Announcement* a, double now) {
-  // Withdrawals first: the same rank may announce the key anew in the same message.
+  // Withdrawals first: the rank may announce the key again in the same message.
   for (const Key& key : a->withdrawn) Withdraw(from, key);
   for (CacheId id : a->known) {
     Slot* const slot = ids_.Find(id);
@@ -74,7 +74,7 @@ Status Coordinator::TakeAnnounced(int from, Announcement* a, double now) {
                               " announced the unknown tensor number " + std::to_string(id));
     }
     TFHVD_RETURN_IF_ERROR(CheckAnnounced(*slot, from));
-    if (sets_.Find(slot->key.process_set) == nullptr) {  // known by number still
+    if (sets_.Find(slot->key.process_set) == nullptr) {  // the rank still knows it by number
       Refuse(from, slot->key);
       continue;
     }
@@ -94,7 +94,7 @@ Status Coordinator::TakeAnnounced(int from, Announcement* a, double now) {
   return Status::Ok();
 }
 
-// Null where its process set is gone.
+// Returns null if its process set is gone.
 Slot* Coordinator::SlotOf(const Key& key) {
   ProcessSetTable::Members members = sets_.Find(key.process_set);
   return members == nullptr ? nullptr : tally_.Open(key, std::move(members));
@@ -113,7 +113,7 @@ Status Coordinator::CheckAnnounced(const Slot& slot, int rank) const {
   return Status::Ok();
 }
 
-// Once the job is lost, what is announced fails at once. REQUIRES: some rank announced the slot.
+// Once the job has failed, announcements fail at once. REQUIRES: some rank announced the slot.
 bool Coordinator::FailIfLost(Slot* slot) {
   if (!fatal_.ok()) Fail(slot, FatalStatusOf(*slot));
   return !fatal_.ok();
@@ -132,7 +132,7 @@ void Coordinator::Withdraw(int rank, const Key& key) {
   if (slot == nullptr || !HasAnnounced(*slot, rank)) return;  // decided in the meantime
   outbox_.Of(rank)->withdrawn.push_back(key);
   tally_.Remove(slot, rank);
-  // It may have been complete when the job was lost; now it can no longer happen either.
+  // It may have been complete when the job failed; now it can no longer complete.
   if (slot->count == 0 || FailIfLost(slot)) tally_.DropIfEmpty(slot);
 }
 
@@ -145,7 +145,7 @@ void Coordinator::RankLeft(int rank, const std::string& reason, double now) {
                       (reason.empty() ? "it called shutdown or its program ended" : reason)));
 }
 
-// Nothing can be agreed any more: whoever waits for others gets the reason, which is the first one.
+// Ends all agreement: ranks that wait for others get the reason, which is the first one.
 void Coordinator::End(Status why) {
   if (fatal_.ok()) fatal_ = std::move(why);
   tally_.WaitForEveryone();
@@ -160,7 +160,7 @@ Status Coordinator::FatalStatusOf(const Slot& slot) const {
                                    " cannot be completed: " + fatal_.message());
 }
 
-// Everyone who announced the slot gets the error; the tally is empty afterwards.
+// Sends the error to all ranks that announced the slot; clears the tally.
 void Coordinator::Fail(Slot* slot, const Status& why) {
   Agreement::Item item;
   item.decision.key = slot->key;
@@ -214,7 +214,8 @@ void Coordinator::Decide(Slot* slot, double now) {
     }
   } else if (!MayRepeat(request.kind)) {
     TakeEffect(request, &item.decision);
-  } else if (absent.empty() && !item.decision.stop_requested) {  // else it is of this time alone
+    // Otherwise valid for this time only.
+  } else if (absent.empty() && !item.decision.stop_requested) {
     GiveNumber(slot, request, item.decision);
     item.id = slot->id;
   }
@@ -224,7 +225,7 @@ void Coordinator::Decide(Slot* slot, double now) {
   tally_.DropIfEmpty(slot);
 }
 
-// What was decided can be announced by a number from here on, while there are any.
+// Lets ranks announce the collective by a number from here on, while there are free numbers.
 void Coordinator::GiveNumber(Slot* slot, const Request& request, const Decision& decision) {
   slot->request = request;
   slot->decision = decision;
@@ -236,7 +237,7 @@ void Coordinator::GiveNumber(Slot* slot, const Request& request, const Decision&
   outbox_.All([evicted](Agreement* a) { a->evicted.push_back(evicted); });
 }
 
-// Sends what was decided to those who asked, and to those who take part by placeholders.
+// Sends the decision to the ranks that announced the slot, and to absent ranks as placeholders.
 void Coordinator::Tell(const Slot& slot, const std::vector<int>& absent, Agreement::Item item) {
   for (int r : absent) {
     if (!item.decision.verdict.ok()) break;
@@ -272,7 +273,7 @@ Decision Coordinator::Compare(const Slot& slot, const std::vector<int>& absent) 
   return decision;
 }
 
-// REQUIRES: the decision is ok, and of a kind that changes what the ranks agree on later.
+// REQUIRES: the decision is ok, and of a kind that changes later agreements.
 void Coordinator::TakeEffect(const Request& request, Decision* decision) {
   if (request.kind == Collective::kJoin) {
     decision->number = tally_.FinishJoin(request.key.process_set);
@@ -305,7 +306,7 @@ void Coordinator::RemoveProcessSet(int32_t id) {
   }
 }
 
-// A schedule is of all ranks: what concerns some only, or changes with each time, is none of it.
+// A schedule concerns all ranks and repeats: other collectives are no part of it.
 void Coordinator::Detect(const Slot& slot, bool repeat) {
   if (!repeat || slot.key.process_set != 0) return detector_.Disturbed();
   int64_t bytes = 0;
@@ -315,8 +316,7 @@ void Coordinator::Detect(const Slot& slot, bool repeat) {
   detector_.Saw({slot.id, bytes, sequence_, slot.known_before, fusible, slot.request.device});
 }
 
-// With the lock the ranks have their tensors again, as if they had not announced them
-// (invariant 6).
+// With the lock, the ranks get their entries back, as if they had not announced them (invariant 6).
 void Coordinator::LockIfRepeating() {
   if (!options_.may_lock || error_epoch_.sequence() == sequence_ || !fatal_.ok() ||
       !detector_.Repeats())
@@ -333,7 +333,7 @@ void Coordinator::LockIfRepeating() {
   tally_.ClearAll();
 }
 
-// Whether nothing may be decided yet (invariant 3).
+// Returns whether a failure is unconfirmed, so that nothing may be decided (invariant 3).
 bool Coordinator::HasError() { return !error_epoch_.Missing(seen_, left_).empty(); }
 
 double Coordinator::wake_at() const {
@@ -355,7 +355,7 @@ void Coordinator::CallTheRoll(double now) {
   Warn(roll_call_.TakeWarning(now));
 }
 
-// Adds to what TakeWarning gives; "" adds nothing.
+// Adds a text to TakeWarning's result; "" adds nothing.
 void Coordinator::Warn(const std::string& text) {
   if (!warning_.empty() && !text.empty()) warning_ += "\n";
   warning_ += text;
@@ -371,7 +371,7 @@ void Coordinator::CheckStalls(double now) {
   next_stall_check_ = now + interval;
 
   const StallReport report = ReportStalls(&tally_, times, options_.hosts, now);
-  // A sign of life, or they would take this rank to be gone.
+  // Sends a sign of life; otherwise these ranks would think that rank 0 is gone.
   for (const int r : report.anxious) outbox_.Confirm(r);
   const std::string lines = report.lines + UnconfirmedText(now);
   if (!lines.empty()) Warn("some ranks wait for others:" + lines + report.cause);
@@ -380,8 +380,8 @@ void Coordinator::CheckStalls(double now) {
   End(Status::Aborted(report.fatal));
 }
 
-// A rank that does not confirm a failure (invariant 3) holds up everybody; "" where there is none
-// to report.
+// Reports ranks that do not confirm a failure (invariant 3) and so block all ranks; "" if there is
+// nothing to report.
 std::string Coordinator::UnconfirmedText(double now) {
   const std::vector<int> missing = error_epoch_.Missing(seen_, left_);
   if (missing.empty()) return "";

@@ -1,28 +1,28 @@
-// Coordinator: the part of the negotiation that runs on rank 0. It counts who announced what,
-// decides what is ready everywhere and in which order everyone executes it, gives out cache ids,
-// knows the process sets and who has joined, and notices ranks that leave or stay away.
-// Announcements go in, Agreements come out; it sends nothing itself and reads no clock.
+// Coordinator: the part of the negotiation that runs on rank 0. It counts which rank has announced
+// which collective, decides what is ready on all ranks and in which order they execute it, assigns
+// cache ids, keeps the process sets and the joined ranks, and notices ranks that leave or do not
+// respond. Announcements go in, Agreements come out; it sends nothing itself and reads no clock.
 //
 // Invariants:
-//  1. There is one order of all items. Every rank gets those of its process sets in this order,
-//     except failures, which go to those who announced.
+//  1. There is one order of all items. Every rank gets the items of its process sets in this order,
+//     except failures, which go to the ranks that announced the collective.
 //  2. A rank has at most one open announcement per key: it announces a key again only after the
 //     key's decision, or after its withdrawal was confirmed.
-//  3. After a decision with an error nothing more is agreed until every rank that it went to has
-//     said that it saw it. A failed operation makes a framework cancel others of the same step;
-//     their withdrawals arrive with or before that word, so that a cancelled tensor never meets
-//     the next step's tensor of another rank.
+//  3. After a decision with an error nothing more is agreed until every rank that received it has
+//     confirmed it. A failed operation makes a framework cancel others of the same step; their
+//     withdrawals arrive with or before the confirmation, so that a cancelled tensor is never
+//     paired with the next step's tensor of another rank.
 //  4. Evicted ids: see CacheIds.
-//  5. A rank that has joined a process set is not waited for there, and in no set once it has
-//     joined set 0: what all the others have announced is complete, and the joined rank gets it as
-//     a placeholder. Once every rank of the set has joined it, none has.
-//  6. With the agreement that locks a step all open tallies are void, on the ranks too; what
-//     was announced before a rank has seen that agreement is not counted.
+//  5. Collectives of a process set do not wait for ranks that have joined it; no collective waits
+//     for a rank that has joined set 0. A collective is complete when all other ranks have
+//     announced it, and a joined rank gets it as a placeholder. Once every rank of the set has
+//     joined, none counts as joined.
+//  6. The agreement that locks a step makes all open tallies void, on the ranks, too; announcements
+//     that a rank sent before it saw that agreement do not count.
 //
-// What it decides from is in parts of their own: who announced what (tally.h), the numbers
-// (cache_ids.h), the process sets (process_set_rules.h), failures that are not confirmed
-// (error_epoch.h), ranks that are slow or gone (stall_report.h, roll_call.h) and steps that repeat
-// (step_detector.h).
+// The parts that its decisions come from: who announced what (tally.h), the numbers (cache_ids.h),
+// the process sets (process_set_rules.h), unconfirmed failures (error_epoch.h), slow and missing
+// ranks (stall_report.h, roll_call.h) and repeating steps (step_detector.h).
 //
 // Used by the engine's thread only. Times are in seconds on one monotonic clock.
 #pragma once
@@ -63,40 +63,41 @@ class Coordinator {
 
   explicit Coordinator(Options options);
 
-  // Who is told when ranks are ready; not owned, may be null.
+  // The observer learns when ranks are ready; not owned, may be null.
   void SetObserver(Observer* observer) { tally_.SetObserver(observer); }
   void WaitsFrom(double now) { tally_.WaitsFrom(now); }  // see Tally
 
-  // REQUIRES: 0 <= from < size.
+  // Takes an announcement of rank `from`. REQUIRES: 0 <= from < size.
   Status Take(int from, Announcement announcement, double now);
 
-  // What is to be sent now, as (rank, agreement), at most one a rank.
+  // Returns the messages to send now, as (rank, agreement), at most one for each rank.
   std::vector<std::pair<int, SharedAgreement>> Step(double now);
 
-  // The warnings about stalled tensors, missing ranks or lacking numbers that Step came to since
-  // the last call, or "".
+  // Returns the warnings of Step about stalled tensors, missing ranks or lacking numbers since the
+  // last call, or "".
   std::string TakeWarning() { return std::exchange(warning_, {}); }
 
-  // What has been found of the settings of steps since the last call.
+  // Returns the results of tuning since the last call.
   std::vector<Tuner::News> TakeTuning() { return lock_settings_.TakeNews(); }
 
-  // Not ok: the job is lost, for ranks that others wait for do not answer (roll_call.h), or do not
-  // leave soon though it has stalled for too long, and others have left.
+  // Returns why the job has failed: ranks that others wait for do not answer (roll_call.h); or,
+  // after a stall beyond the limit, some ranks have left and others do not leave soon. Ok if it has
+  // not failed.
   Status lost(double now) const;
 
-  // Whether a rank has yet to leave. Who has left may end as soon as all have.
+  // Returns whether a rank has yet to leave. Ranks that have left may end as soon as all have.
   bool awaits_leave_of(int rank) const { return !left_[static_cast<size_t>(rank)]; }
 
-  // When Step has something to do though nothing arrives; a time in the past means now.
+  // Returns when Step has work even if nothing arrives; a time in the past means now.
   double wake_at() const;
 
-  // Whether some rank waits for another.
+  // Returns whether some rank waits for another.
   bool waiting() const { return tally_.open() > 0 || tally_.complete() > 0; }
 
  private:
   int size() const { return static_cast<int>(options_.hosts.size()); }
 
-  // What arrives.
+  // Incoming announcements.
   Slot* SlotOf(const Key& key);
   Status TakeAnnounced(int from, Announcement* announcement, double now);
   Status CheckAnnounced(const Slot& slot, int rank) const;
@@ -104,7 +105,7 @@ class Coordinator {
   void Refuse(int rank, const Key& key);
   void Withdraw(int rank, const Key& key);
 
-  // Failures and ends.
+  // Failures and the end.
   void RankLeft(int rank, const std::string& reason, double now);
   void End(Status why);
   void Fail(Slot* slot, const Status& why);
@@ -120,7 +121,7 @@ class Coordinator {
   void RemoveProcessSet(int32_t id);
   void Tell(const Slot& slot, const std::vector<int>& absent, Agreement::Item item);
 
-  // Ranks that are slow, and steps that repeat.
+  // Slow ranks, and repeating steps.
   bool HasError();
   void CheckStalls(double now);
   void CallTheRoll(double now);
@@ -141,18 +142,18 @@ class Coordinator {
   std::vector<bool> left_;      // by rank
   int num_left_ = 0;
   bool goodbye_sent_ = false;
-  Status fatal_;          // why nothing can be agreed any more
-  bool stalled_ = false;  // that is because of the stall limit
+  Status fatal_;          // why no more agreement is possible
+  bool stalled_ = false;  // because of the stall limit
   double first_left_at_ = 0.0;
   double next_stall_check_ = 0.0;
   StepDetector detector_;
   LockSettings lock_settings_;
   uint64_t locked_at_ = 0;  // invariant 6: the sequence number of the last lock
-  bool locked_ = false;     // no rank has said since that it has ended
+  bool locked_ = false;     // no rank has reported its end since
   RollCall roll_call_;
   std::string warning_;
 
-  Outbox outbox_;  // what Step is to send
+  Outbox outbox_;  // the messages that Step sends
 };
 
 }  // namespace tfhvd

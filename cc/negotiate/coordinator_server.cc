@@ -15,12 +15,13 @@ namespace {
 
 constexpr int kCoordinatorRank = 0;
 
-// Rank 0 takes its own agreement when the others' have left it: in a collective it moves messages
-// on from time to time only. It waits no longer than this for a rank that does not read.
+// How long rank 0's own agreement waits until those of the others have been sent: in a collective,
+// rank 0 makes progress with messages only from time to time. The limit matters if a rank does not
+// read.
 constexpr double kFlushSeconds = 0.01;
 
-// What is found for a step is remembered for machines and jobs of this kind. It is looked at again
-// before it is used, so that no more needs to be told apart.
+// Identifies the kind of machines and jobs for which tuning results are remembered. They are
+// checked again before use, so that more distinction is not needed.
 uint64_t FingerprintOf(const Topology& topology) {
   std::string text = std::to_string(std::thread::hardware_concurrency());
   for (const int host : topology.host_of) text += " " + std::to_string(host);
@@ -123,7 +124,7 @@ Status CoordinatorServer::TakeMessages(double now, bool* progress) {
     if (!message.has_value()) return Status::Ok();
     *progress = true;
     if (IsAlarm(message->bytes)) {
-      channel_->Alarm(message->bytes);  // to those whom its sender cannot reach
+      channel_->Alarm(message->bytes);  // to ranks that its sender cannot reach
       loopback_->down.push_back(std::move(message->bytes));
       continue;
     }
@@ -134,7 +135,7 @@ Status CoordinatorServer::TakeMessages(double now, bool* progress) {
 }
 
 Status CoordinatorServer::Send(double now, bool* progress) {
-  const Agreement* encoded = nullptr;  // what `bytes` are of: often the same for all
+  const Agreement* encoded = nullptr;  // the agreement encoded in `bytes`: often one for all
   std::string bytes;
   for (const auto& [to, agreement] : coordinator_.Step(now)) {
     *progress = true;

@@ -1,9 +1,8 @@
-// CoordinatorServer: what joins rank 0's coordinator to the ranks: announcements come in from
-// them, agreements go out to them. Rank 0's own negotiator is a client like the others, by way of a
-// loopback.
+// CoordinatorServer: connects rank 0's coordinator with the ranks: announcements come in,
+// agreements go out. Rank 0's negotiator is a client like the others, through a loopback channel.
 //
-// The coordinator never waits: a rank that takes no messages holds up what it is needed for and
-// nothing else. Used by who runs the engine.
+// The coordinator never waits: a rank that does not read its messages delays only the collectives
+// that need it. Used by the thread that runs the engine.
 #pragma once
 
 #include <deque>
@@ -23,28 +22,28 @@ namespace tfhvd {
 
 class CoordinatorServer {
  public:
-  // `channel` must outlive this object. REQUIRES: it is rank 0's. `may_lock`: whether the ranks can
-  // vote.
+  // `channel` must outlive this object. REQUIRES: it is the channel of rank 0. `may_lock`: whether
+  // the ranks can vote.
   CoordinatorServer(const Config& config, const Log& log, const Topology& topology,
                     MessageChannel* channel, bool may_lock);
   ~CoordinatorServer();
 
-  // What rank 0's negotiator speaks to the coordinator by. Lives as long as the server.
+  // Returns rank 0's channel to the coordinator. Lives as long as the server.
   MessageChannel* loopback();
 
   void SetObserver(Observer* observer) { coordinator_.SetObserver(observer); }
   void WaitsFrom(double now) { coordinator_.WaitsFrom(now); }  // see Tally
 
-  // Takes what has come, and sends what follows from it. `progress` becomes true where anything
-  // did. An error means that the job is lost.
+  // Reads the messages that have arrived, and sends the answers. Sets `progress` to true if there
+  // was work. An error means that the job has failed.
   Status Step(double now, bool* progress);
 
   // See Coordinator.
   bool awaits_leave_of(int rank) const { return coordinator_.awaits_leave_of(rank); }
 
-  // Whether a message is likely to come soon.
+  // Returns whether a message is likely to arrive soon.
   bool expecting() const { return coordinator_.waiting() || !held_.empty(); }
-  // When Step has something to do though nothing arrives.
+  // Returns when Step has work even if nothing arrives.
   double wake_at() const;
 
  private:
@@ -60,7 +59,7 @@ class CoordinatorServer {
   TuningFiles tuning_files_;
   Coordinator coordinator_;
   const std::unique_ptr<Loopback> loopback_;
-  std::deque<std::string> held_;  // for rank 0, which waits a little until the others' have left
+  std::deque<std::string> held_;  // for rank 0; wait until the others' have left
   double held_since_ = 0.0;
 };
 

@@ -1,6 +1,5 @@
-// EntryQueue: the entries of one key that wait in this process, in the order of submission. The
-// first entry is the one that is announced. Any other entry can be taken out at the cost of a
-// binary search.
+// EntryQueue: the waiting entries of one key in this process, in the order of submission. The first
+// entry is the announced one. Any other entry can be removed at the cost of a binary search.
 //
 // Used by the engine's thread only.
 #pragma once
@@ -19,12 +18,12 @@ class EntryQueue {
   bool empty() const { return waiting_ == 0; }
   size_t size() const { return waiting_; }
 
-  // REQUIRES, of all three: not empty.
+  // REQUIRES, for all three: not empty.
   Entry& front() { return items_[first_].entry; }
   const Entry& front() const { return items_[first_].entry; }
   const Entry& back() const { return items_.back().entry; }
 
-  // REQUIRES: its id is above those of all that were pushed before.
+  // REQUIRES: its id is greater than those of all earlier entries.
   void push_back(Entry&& entry) {
     items_.push_back({std::move(entry)});
     ++waiting_;
@@ -36,13 +35,13 @@ class EntryQueue {
     Trim();
   }
 
-  // Moves the entry `id` out. REQUIRES: it is here, and not the first one.
+  // Moves the entry `id` out. REQUIRES: it is here, and is not the first one.
   Entry Take(EntryId id) {
     const auto item =
         std::lower_bound(items_.begin() + static_cast<std::ptrdiff_t>(first_), items_.end(), id,
                          [](const Item& t, EntryId wanted) { return t.entry.id < wanted; });
     Entry entry = std::move(item->entry);
-    item->entry.id = id;  // the search of others goes on over it
+    item->entry.id = id;  // searches for other entries read it
     MarkTaken(&*item);
     Trim();
     return entry;
@@ -76,8 +75,8 @@ class EntryQueue {
     --waiting_;
   }
 
-  // Drops what is left of entries that were taken: before the first entry and behind the last one
-  // at once, between them as soon as it is more than half of the list.
+  // Drops the remains of removed entries: at once before the first entry and behind the last one;
+  // between them as soon as they are more than half of the list.
   void Trim() {
     if (waiting_ == 0) {  // the list keeps its memory from step to step
       items_.clear();
@@ -94,8 +93,8 @@ class EntryQueue {
   }
 
   std::vector<Item> items_;  // by id, ascending
-  size_t first_ = 0;         // the index of the first entry that waits
-  size_t waiting_ = 0;       // how many wait
+  size_t first_ = 0;         // the index of the first waiting entry
+  size_t waiting_ = 0;       // number of waiting entries
 };
 
 }  // namespace tfhvd

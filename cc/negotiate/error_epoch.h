@@ -1,5 +1,5 @@
-// ErrorEpoch: the time from a decision with an error until every rank that it concerns has said
-// that it saw it. Nothing else is decided meanwhile: a framework cancels the rest of a failed step,
+// ErrorEpoch: the time from a decision with an error until every rank that it concerns has
+// confirmed it. Nothing else is decided meanwhile: a framework cancels the rest of a failed step,
 // and its tensors must not be paired with those of the next one. Part of the coordinator.
 #pragma once
 
@@ -11,11 +11,11 @@ namespace tfhvd {
 
 class ErrorEpoch {
  public:
-  // Of a job of so many ranks.
+  // `size`: the number of ranks.
   explicit ErrorEpoch(int size) : concerned_(static_cast<size_t>(size), false) {}
 
-  // The agreement `sequence` holds an error, which concerns `rank`; others may follow. From `now`
-  // on.
+  // Begins the epoch at `now`: the agreement `sequence` holds an error. Concerns: the error
+  // concerns `rank`; more ranks may follow.
   void Begin(uint64_t sequence, double now) {
     sequence_ = sequence;
     since_ = now;
@@ -23,15 +23,15 @@ class ErrorEpoch {
   }
   void Concerns(int rank) { concerned_[static_cast<size_t>(rank)] = true; }
 
-  // The agreement that began it; 0: none is under way.
+  // Returns the agreement that began the epoch; 0: there is none.
   uint64_t sequence() const { return sequence_; }
   double since() const { return since_; }
 
-  // The ranks that have not confirmed it, of those that it concerns and that have not left; none:
-  // it is over. `seen`: by rank, the last agreement that it has confirmed.
+  // Returns the concerned ranks that have neither confirmed the error nor left; empty: the epoch is
+  // over. `seen`: by rank, the last agreement that it has confirmed.
   std::vector<int> Missing(const std::vector<uint64_t>& seen, const std::vector<bool>& left);
 
-  // Whether to report it, for the first time: it has lasted for `limit`.
+  // Returns whether to report the epoch, once: it has lasted for `limit`.
   bool Report(double now, double limit) {
     if (reported_ || now - since_ < limit) return false;
     return reported_ = true;

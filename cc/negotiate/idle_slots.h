@@ -1,8 +1,8 @@
-// IdleSlots: the slots that have a number and that nobody has announced, the one that was used
-// longest ago first. They are linked within themselves, so that whatever is done with one takes as
-// long among a hundred thousand as among ten.
+// IdleSlots: the slots with a number that no rank has announced, ordered by their last use, the
+// oldest first. They form a linked list, so that each operation takes the same time with ten slots
+// as with a hundred thousand.
 //
-// Used by the engine's thread only. Slots keep their addresses while they are in here.
+// Used by the engine's thread only. Slots keep their addresses while they are in the list.
 #pragma once
 
 #include "cc/negotiate/slot.h"
@@ -11,10 +11,10 @@ namespace tfhvd {
 
 class IdleSlots {
  public:
-  // Null where there is none.
+  // Returns null if there is none.
   Slot* oldest() const { return oldest_; }
 
-  // Puts it behind all others. REQUIRES: it is not in here.
+  // Adds the slot as the latest. REQUIRES: it is not in the list.
   void Add(Slot* slot) {
     slot->idle = true;
     slot->idle_before = latest_;
@@ -23,7 +23,7 @@ class IdleSlots {
     latest_ = slot;
   }
 
-  // Nothing happens where it is not in here.
+  // Does nothing if the slot is not in the list.
   void Remove(Slot* slot) {
     if (!slot->idle) return;
     slot->idle = false;
@@ -33,7 +33,7 @@ class IdleSlots {
 
  private:
   Slot* oldest_ = nullptr;  // Not owned.
-  Slot* latest_ = nullptr;  // likewise
+  Slot* latest_ = nullptr;  // Not owned.
 };
 
 }  // namespace tfhvd

@@ -1,5 +1,5 @@
-// JoinedRanks: which ranks have joined which process sets (hvd.join): collectives do not wait for
-// them. A pure function of what was reported to it; part of the coordinator.
+// JoinedRanks: which ranks have joined which process sets (hvd.join), so that collectives do not
+// wait for them. A pure function of its input; part of the coordinator.
 #pragma once
 
 #include <cstdint>
@@ -10,31 +10,31 @@ namespace tfhvd {
 
 class JoinedRanks {
  public:
-  // Of a job of so many ranks.
+  // `size`: the number of ranks.
   explicit JoinedRanks(int size) : size_(size) {}
 
-  // Whether no rank has joined any process set.
+  // Returns whether no rank has joined any process set.
   bool empty() const { return sets_.empty(); }
 
-  // `stops`: the rank asks the others to stop.
+  // Records a join. `stops`: the rank asks the others to stop.
   void Join(int rank, int32_t process_set, bool stops);
 
-  // The rank has taken back that it joined.
+  // Records that the rank has withdrawn its join.
   void Withdraw(int rank, int32_t process_set);
 
-  // All ranks have joined the process set: none has any more. Returns which came last. REQUIRES:
-  // somebody has joined it.
+  // Ends the join of a process set that all ranks have joined; returns the rank that joined last.
+  // REQUIRES: some rank has joined it.
   int Finish(int32_t process_set);
 
-  // None has joined the process set any more, or any; whether one had.
+  // Removes the joins of a process set, or all joins; returns whether there were any.
   bool Forget(int32_t process_set) { return sets_.erase(process_set) > 0; }
   bool ForgetAll();
 
-  // Whose absence from a process set's collectives is excused, by rank of the job: who has joined
-  // it, or the set of all ranks.
+  // Returns, by rank of the job, whether collectives of the process set do not wait for it: it has
+  // joined the set, or the set of all ranks.
   std::vector<bool> Of(int32_t process_set) const;
 
-  // Whether one of those asks the others to stop.
+  // Returns whether one of these ranks asks the others to stop.
   bool AskToStop(int32_t process_set) const;
 
  private:
@@ -45,7 +45,7 @@ class JoinedRanks {
   };
 
   const int size_;
-  std::unordered_map<int32_t, Joined> sets_;  // those that somebody has joined
+  std::unordered_map<int32_t, Joined> sets_;  // with at least one joined rank
 };
 
 }  // namespace tfhvd

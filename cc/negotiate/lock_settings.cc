@@ -11,7 +11,7 @@ namespace {
 
 uint64_t FingerprintOf(const std::string& text) { return Fingerprint(text.data(), text.size()); }
 
-// Without the name: frameworks number their names anew in each job.
+// Leaves out the name: frameworks number their names differently in each job.
 uint64_t FingerprintOf(const Request& request) {
   std::string text = std::to_string(static_cast<int>(request.kind)) + " " +
                      std::to_string(static_cast<int>(request.device)) + " " +
@@ -23,8 +23,8 @@ uint64_t FingerprintOf(const Request& request) {
   return FingerprintOf(text);
 }
 
-// What settings come to: the sizes of the buckets, how many tensors may share a call, and how many
-// bytes of them do at most.
+// Returns the effect of settings: the sizes of the buckets, how many tensors may share a call, and
+// the most bytes of such a call.
 StepTuner::Outcome OutcomeOf(const StepSettings& settings, const std::vector<Bucket>& buckets,
                              const CacheIds& ids) {
   StepTuner::Outcome outcome;
@@ -55,8 +55,8 @@ LockSettings::LockSettings(Options options) : given_(options.given), machine_(op
   if (options.autotune) tuner_.emplace(given_, std::move(options.remembered));
 }
 
-// Ranks may agree on the collectives of a step in another order each time, and a program may name
-// them anew: neither makes it another step.
+// Does not depend on the order of the collectives, nor on their names: ranks may agree on them in
+// another order each time, and a program may give new names.
 StepId LockSettings::IdOf(const std::vector<StepItem>& step, const CacheIds& ids) const {
   uint64_t sum = 0;
   for (const StepItem& item : step) sum += FingerprintOf(ids.Find(item.id)->request);

@@ -1,5 +1,5 @@
-// LockSettings: with which settings the coordinator locks a step: those of the job, or, where they
-// are to be found while it runs, those that the tuner wants to try next (tune/tuner.h).
+// LockSettings: the settings with which the coordinator locks a step: those of the job; or, if the
+// job is tuned while it runs, those that the tuner wants to try next (tune/tuner.h).
 //
 // Used by the engine's thread only.
 #pragma once
@@ -21,16 +21,16 @@ class LockSettings {
     StepSettings given;
     bool autotune = false;
     Tuner::Remembered remembered;
-    uint64_t machine = 0;  // what is found for a step is remembered for such machines
+    uint64_t machine = 0;  // tuning results are remembered for such machines
   };
 
   explicit LockSettings(Options options);
 
-  // For the step that the detector has found to repeat, and that is locked with them. `ids` knows
-  // its collectives.
+  // Returns the settings for the step that the detector has found to repeat, and that is locked
+  // with them. `ids` knows its collectives.
   StepTuner::Block Next(const StepDetector& detector, const CacheIds& ids);
 
-  // That has ended; see Tuner.
+  // Records that the step has ended; see Tuner.
   void Ended(bool late, double step_seconds) {
     if (tuner_.has_value()) tuner_->Ended(late, step_seconds);
   }
@@ -42,7 +42,7 @@ class LockSettings {
 
   const StepSettings given_;
   const uint64_t machine_;
-  std::optional<Tuner> tuner_;  // none: nothing is to be found
+  std::optional<Tuner> tuner_;  // none: no tuning
 };
 
 }  // namespace tfhvd

@@ -7,7 +7,7 @@
 namespace tfhvd {
 namespace {
 
-// Of the larger of input and result.
+// Sums the larger of input and result, over all tensors.
 int64_t BytesOf(const ResponseCache::Record& record) {
   int64_t bytes = 0;
   for (size_t t = 0; t < record.request->tensors.size(); ++t) {

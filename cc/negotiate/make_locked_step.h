@@ -1,5 +1,5 @@
-// Makes what this rank runs of a step that the coordinator has locked: its requests and what was
-// decided of them, from what it knows by number.
+// MakeLockedStep: makes this rank's form of a step that the coordinator has locked: its requests
+// and the decisions on them, which it knows by number.
 #pragma once
 
 #include "cc/base/status.h"
@@ -9,7 +9,7 @@
 
 namespace tfhvd {
 
-// An error where some number is not known. REQUIRES: the agreement locks a step.
+// Returns an error if a number is unknown. REQUIRES: the agreement locks a step.
 Status MakeLockedStep(const Agreement& agreement, const ResponseCache& known, LockedStep* step);
 
 }  // namespace tfhvd

@@ -14,7 +14,7 @@ std::vector<std::pair<int, SharedAgreement>> Outbox::Take(uint64_t sequence) {
   common_.sequence = sequence;
   const bool anything = !common_.empty();
   const auto common = std::make_shared<Agreement>(std::exchange(common_, {}));
-  SharedAgreement confirmed;  // the common one, of those that are to answer
+  SharedAgreement confirmed;  // the common agreement for ranks that must answer
   std::vector<std::pair<int, SharedAgreement>> out;
   for (size_t r = 0; r < own_.size(); ++r) {
     const std::unique_ptr<Agreement> own = std::move(own_[r]);

@@ -1,6 +1,6 @@
-// Outbox: what the coordinator is to send, at most one agreement a rank. Nearly all of it goes to
-// all ranks alike, and is kept once for all of those that are sent nothing else: with a thousand
-// ranks, a thousand copies would take gigabytes.
+// Outbox: the coordinator's messages, at most one agreement for each rank. Nearly everything goes
+// to all ranks, and is kept once for all ranks that get nothing else: with a thousand ranks, a
+// thousand copies would take gigabytes.
 //
 // One thread.
 #pragma once
@@ -14,14 +14,14 @@
 
 namespace tfhvd {
 
-// Those of several ranks may be one.
+// Several ranks may share one.
 using SharedAgreement = std::shared_ptr<const Agreement>;
 
 class Outbox {
  public:
   explicit Outbox(size_t ranks) : own_(ranks), confirm_(ranks, false) {}
 
-  // Calls `change(Agreement*)` for what goes to all ranks.
+  // Calls `change(Agreement*)` for the agreement of every rank.
   template <typename Change>
   void All(const Change& change) {
     change(&common_);
@@ -30,18 +30,18 @@ class Outbox {
     }
   }
 
-  // What goes to one rank, from now on apart from the others'; what All has changed is in it.
+  // Returns the agreement of one rank, separate from now on; it contains the changes of All.
   Agreement* Of(int rank);
 
-  // The rank is to answer at once.
+  // Makes the rank answer at once.
   void Confirm(int rank) { confirm_[static_cast<size_t>(rank)] = true; }
 
-  // Hands out everything, with this sequence number, as (rank, agreement): nothing is left.
+  // Removes and returns everything, with this sequence number, as (rank, agreement).
   std::vector<std::pair<int, SharedAgreement>> Take(uint64_t sequence);
 
  private:
   Agreement common_;
-  std::vector<std::unique_ptr<Agreement>> own_;  // by rank; null: the common one
+  std::vector<std::unique_ptr<Agreement>> own_;  // by rank; null: the common agreement
   std::vector<bool> confirm_;                    // by rank
 };
 

@@ -8,7 +8,7 @@ namespace tfhvd {
 namespace {
 
 // Removes the item at `index` from a list of announcements, and moves the last item there. `owners`
-// names the owner of each item.
+// holds the owner of each item.
 template <typename T, typename Pending>
 void Remove(size_t index, std::vector<T>* list, std::vector<Pending*>* owners) {
   const size_t last = list->size() - 1;
@@ -73,7 +73,7 @@ std::optional<Entry> PendingEntries::Cancel(EntryId id) {
   return entry;
 }
 
-// The node that the entry `id` waits in; null if it is not pending any more.
+// Returns the node of the entry `id`; null if it is not pending.
 PendingEntries::Node* PendingEntries::FindEntry(EntryId id) {
   if (empty()) return nullptr;
   if (!has_node_of_) {
@@ -87,7 +87,7 @@ PendingEntries::Node* PendingEntries::FindEntry(EntryId id) {
   return found == node_of_.end() ? nullptr : found->second;
 }
 
-// Removes the first entry from what is still to be announced; false if it has been announced.
+// Removes the first entry from the unsent announcements; returns false if it has been sent.
 bool PendingEntries::TakeBack(const Pending& pending) {
   const size_t index = pending.index_in_next;
   if (pending.announced_as != kNoId) {
@@ -117,12 +117,12 @@ void PendingEntries::TakeFirst(Node* node, CacheId id, const Decision& decision,
   Finish(node);
 }
 
-// The first entry is gone: the next one of that key is announced.
+// Called when the first entry is gone: announces the next one of that key.
 void PendingEntries::Finish(Node* node) {
   if (!Pop(node)) Announce(&node->second);
 }
 
-// Removes the first entry; true if it was the last: then `node` may be gone.
+// Removes the first entry; returns true if it was the last one: then `node` may be gone.
 bool PendingEntries::Pop(Node* node) {
   EntryQueue& entries = node->second.entries;
   if (has_node_of_) node_of_.erase(entries.front().id);

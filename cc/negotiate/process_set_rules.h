@@ -1,4 +1,4 @@
-// What may be done to process sets: pure functions, for the coordinator.
+// Rules for changes of process sets: pure functions, for the coordinator.
 #pragma once
 
 #include <vector>
@@ -9,15 +9,15 @@
 
 namespace tfhvd {
 
-// Whether the set that `request` makes or removes can be, in a job of `size` ranks with these sets,
-// of which the ranks `absent` have joined one. Ok for any other request.
+// Checks whether the set in `request` can be added or removed, in a job of `size` ranks with these
+// sets. `absent`: ranks that have joined a set. Ok for any other request.
 Status CheckProcessSetChange(const ProcessSetTable& sets, const Request& request,
                              const std::vector<int>& absent, int size);
 
-// What becomes of a collective of a process set that is gone.
+// Returns the error of a collective of a process set that is gone.
 Status ProcessSetRemoved(const Key& key);
 
-// Members as ranks.
+// Returns the members as ranks.
 std::vector<int> Ranks(const std::vector<int64_t>& members);
 
 }  // namespace tfhvd

@@ -10,7 +10,7 @@ CacheId ResponseCache::Find(const SharedRequest& request) {
   SharedRequest& agreed = records_.at(id->second).request;
   if (agreed.get() == request.get()) return id->second;
   if (!(*agreed == *request)) return kNoId;
-  agreed = request;  // the one that is most likely to come again
+  agreed = request;  // the object that most likely comes again
   return id->second;
 }
 

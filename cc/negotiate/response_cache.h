@@ -1,5 +1,5 @@
-// ResponseCache: what this rank knows by number. Ids are given, replaced and evicted by the
-// coordinator's Agreements alone, so the ids of all ranks mean the same collectives.
+// ResponseCache: the requests and decisions that this rank knows by number. Only the coordinator's
+// Agreements assign, replace and evict ids, so the ids of all ranks mean the same collectives.
 //
 // Used by the engine's thread only.
 #pragma once
@@ -14,17 +14,17 @@ namespace tfhvd {
 class ResponseCache {
  public:
   struct Record {
-    SharedRequest request;  // this rank's own
+    SharedRequest request;  // of this rank
     Decision decision;      // of all ranks
   };
 
-  // The id under which exactly this request was last agreed, or kNoId.
+  // Returns the id of the last agreement on exactly this request, or kNoId.
   CacheId Find(const SharedRequest& request);
 
-  // The record of an id that is stored, else null.
+  // Returns the record of a stored id, or null.
   const Record* Get(CacheId id) const;
 
-  // Stores or replaces. REQUIRES: id != kNoId.
+  // Stores or replaces a record. REQUIRES: id != kNoId.
   void Put(CacheId id, SharedRequest request, const Decision& decision);
   void Erase(CacheId id);
 

@@ -13,7 +13,7 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr double kLeastInterval = 0.1;
 constexpr double kMostInterval = 1.0;
 
-// A waiting rank that has said so is taken to wait on for this many intervals.
+// The number of intervals for which a waiting rank that has reported counts as waiting.
 constexpr double kRemembered = 3.0;
 
 double Limit(double check, double shutdown) {
@@ -48,7 +48,7 @@ void RollCall::Waits(int rank, const std::string& what, double seconds, double n
   }
   until_ = now + kRemembered * interval_;
   if (rank != waiter_ && now - seconds >= waits_since_) return;
-  // The same rank may have begun another wait, or another rank has waited for longer.
+  // The rank may have begun another wait, or another rank has waited longer.
   if (now - seconds > waits_since_ + interval_) reported_ = false;
   waiter_ = rank;
   waits_in_ = what;
@@ -61,7 +61,7 @@ std::vector<int> RollCall::Ask(double now) {
   if (!active(now) || now < next_) return ranks;
   next_ = now + interval_;
   for (size_t r = 1; r < asked_.size(); ++r) {
-    if (asked_[r] != kNever) continue;  // it owes a word already
+    if (asked_[r] != kNever) continue;  // it has not answered the last call
     asked_[r] = now;
     ranks.push_back(static_cast<int>(r));
   }
@@ -84,8 +84,8 @@ std::string RollCall::Text(const std::vector<int>& missing, double now) const {
   double since = now;
   for (const int r : missing) since = std::min(since, asked_[static_cast<size_t>(r)]);
   const bool one = missing.size() == 1;
-  // Where the first rank of a host passes messages on for the others, all seem to be missing when
-  // it is.
+  // If the first rank of a host passes messages on for the others, all of them seem missing when it
+  // is.
   const std::string& host = hosts_[static_cast<size_t>(missing[0])];
   const bool host_of_all = std::all_of(missing.begin(), missing.end(), [&](int r) {
     return hosts_[static_cast<size_t>(r)] == host;
@@ -106,7 +106,7 @@ std::string RollCall::Text(const std::vector<int>& missing, double now) const {
          " may be stopped (kill -CONT) or cut off from the network.";
 }
 
-// Half of the limit tells a missing rank from a short delay.
+// Half of the limit distinguishes a missing rank from a short delay.
 std::string RollCall::TakeWarning(double now) {
   if (reported_ || check_ <= 0 || Waited(now) < check_) return "";
   const std::vector<int> missing = Missing(now, check_ / 2);

@@ -9,7 +9,7 @@ namespace {
 
 constexpr size_t kMostNamed = 8;
 
-// The ranks that have announced `slot` and not `other`, though they take part in both.
+// Returns the ranks that have announced `slot` but not `other`, though they are members of both.
 std::vector<int> WhoOnlyAnnounced(const Slot& slot, const Slot& other) {
   const std::vector<int>& members = *other.members;
   std::vector<int> ranks;
@@ -20,8 +20,8 @@ std::vector<int> WhoOnlyAnnounced(const Slot& slot, const Slot& other) {
   return ranks;
 }
 
-// Two collectives for which ranks wait crosswise, as where they call them in other orders; "" where
-// there are none.
+// Returns a text about two collectives for which ranks wait crosswise, because they call them in
+// different orders; "" if there are none.
 std::string CrossText(const std::vector<const Slot*>& waiting) {
   for (const Slot* one : waiting) {
     for (const Slot* other : waiting) {
@@ -56,7 +56,7 @@ StallReport ReportStalls(Tally* tally, const StallTimes& times,
     for (const int r : *slot->members) {
       if (age >= times.check / 2 && HasAnnounced(*slot, r)) anxious[static_cast<size_t>(r)] = true;
     }
-    if (slot->joins) return;  // who has joined may wait for the others as long as they train
+    if (slot->joins) return;  // a joined rank may wait for the others as long as they train
     if (times.shutdown > 0 && age >= times.shutdown) fatal = slot;
     if (age < times.check) return;
     if (waiting.size() < kMostNamed) waiting.push_back(slot);

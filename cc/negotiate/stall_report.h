@@ -1,5 +1,5 @@
-// StallReport: who waits for whom in a tally (tally.h), in words: which collectives some ranks have
-// announced and others have not for longer than a limit. Part of the coordinator.
+// StallReport: which ranks wait for which in a tally (tally.h), in words: the collectives that some
+// ranks have announced and others have not for longer than a limit. Part of the coordinator.
 //
 // Used by the engine's thread only. Times are in seconds on one monotonic clock.
 #pragma once
@@ -11,24 +11,24 @@
 
 namespace tfhvd {
 
-// Seconds until a collective that waits is reported, and until the job ends (0: it does not).
+// Seconds until a waiting collective is reported, and until the job ends (0: it does not).
 struct StallTimes {
   double check = 60.0;
   double shutdown = 0.0;
 };
 
 struct StallReport {
-  // Ranks that have waited long enough to wonder whether this one is still there.
+  // Ranks that have waited so long that they may think that rank 0 is gone.
   std::vector<int> anxious;
-  // A line for each collective that was not reported before; "" where there is none.
+  // A line for each collective that was not reported before; "" if there is none.
   std::string lines;
-  // Which of them ranks wait for crosswise, or another guess at the cause.
+  // Two collectives for which ranks wait crosswise, or another guess at the cause.
   std::string cause;
-  // Why the job ends; "" where it goes on.
+  // Why the job ends; "" if it continues.
   std::string fatal;
 };
 
-// What `tally` shows now; marks the slots that are reported. `hosts`: by rank.
+// Returns the report on `tally` at `now`; marks the reported slots. `hosts`: by rank.
 StallReport ReportStalls(Tally* tally, const StallTimes& times,
                          const std::vector<std::string>& hosts, double now);
 

@@ -35,20 +35,20 @@ void Tally::AddInFull(Slot* slot, int rank, Request request, uint64_t seen, doub
     slot->joins = true;
     joined_.Join(rank, slot->key.process_set, stops);
     for (auto& [key, other] : slots_) {
-      if (!other.joins) CompleteIfPossible(&other, rank, now);  // the end of all comes last
+      if (!other.joins) CompleteIfPossible(&other, rank, now);  // the end of the join comes last
     }
   }
   CompleteIfPossible(slot, LastOf(*slot, rank), now);
   ObserveWait(*slot, rank, now);
 }
 
-// `rank`, which has just announced the slot, if another one has before: -1 where that was at the
-// same time, or there is no other.
+// Returns `rank`, which has just announced the slot; -1 if another rank announced it at the same
+// time, or no other rank has announced it.
 int Tally::LastOf(const Slot& slot, int rank) const {
   return slot.count > 1 && !slot.tied ? rank : -1;
 }
 
-// Tells of the wait of rank 0 that ends with the announcement of `rank`.
+// Reports the wait of rank 0 that ends with the announcement of `rank`.
 void Tally::ObserveWait(const Slot& slot, int rank, double now) {
   if (observer_ == nullptr || !observer_->on()) return;
   if (!slot.complete || rank == 0 || !HasAnnounced(slot, 0)) return;
@@ -84,7 +84,7 @@ void Tally::Remove(Slot* slot, int rank) {
     joined_.Withdraw(rank, slot->key.process_set);
     ReopenIncomplete();
   }
-  CompleteIfPossible(slot, -1, slot->since);  // where this rank has joined it is not missed
+  CompleteIfPossible(slot, -1, slot->since);  // if this rank has joined, it is not missing
 }
 
 void Tally::Clear(Slot* slot) {
@@ -116,7 +116,7 @@ void Tally::ClearAll() {
 }
 
 void Tally::DropIfEmpty(Slot* slot) {
-  if (slot->count == 0 && slot->id == kNoId) Drop(Key(slot->key));  // a copy: the slot goes
+  if (slot->count == 0 && slot->id == kNoId) Drop(Key(slot->key));  // a copy, because the slot goes
 }
 
 void Tally::WaitForEveryone() {
@@ -151,7 +151,7 @@ Slot* Tally::NextComplete() {
     Slot* const slot = std::exchange(round_[next_of_round_++], nullptr);
     if (slot == nullptr) continue;
     if (IsComplete(*slot)) return slot;
-    slot->complete = false;  // it lacks ranks that were counted as joined until just now
+    slot->complete = false;  // it lacks ranks that counted as joined until now
     ++open_;
   }
   round_.clear();
@@ -165,7 +165,7 @@ bool Tally::IsComplete(const Slot& slot) const {
   return !joined_.empty() && static_cast<size_t>(slot.count) + Absent(slot).size() == needed;
 }
 
-// `last`: the rank that has made it complete where it is, or -1.
+// `last`: the rank whose announcement may complete the slot, or -1.
 void Tally::CompleteIfPossible(Slot* slot, int last, double now) {
   if (slot->complete || !IsComplete(*slot)) return;
   slot->complete = true;
@@ -176,7 +176,7 @@ void Tally::CompleteIfPossible(Slot* slot, int last, double now) {
   complete_.push_back(slot);
 }
 
-// Takes a complete slot out of the list that it is in; the others keep their indices.
+// Removes a complete slot from its list; the others keep their indices.
 void Tally::TakeFromLists(Slot* slot) {
   const size_t index = slot->index;
   if (index < complete_.size() && complete_[index] == slot) {
@@ -187,14 +187,14 @@ void Tally::TakeFromLists(Slot* slot) {
   }
 }
 
-// The slot is not complete any more.
+// Records that the slot is no longer complete.
 void Tally::Reopen(Slot* slot) {
   TakeFromLists(slot);
   slot->complete = false;
   ++open_;
 }
 
-// Ranks that were taken to have joined are waited for again.
+// Waits again for ranks that counted as joined.
 void Tally::ReopenIncomplete() {
   for (Slot* slot : std::vector<Slot*>(complete_)) {
     if (slot != nullptr && !IsComplete(*slot)) Reopen(slot);
