@@ -33,7 +33,7 @@ class Observer {
   // rank's coordinator or, `voted`, cast its vote for it in a locked step.
   virtual void RankReady(const Key& key, Collective kind, int rank, bool voted) = 0;
 
-  // This rank's coordinator has all announcements of `key`.
+  // This rank's coordinator no longer waits for announcements of `key`.
   virtual void TallyOver(const Key& key) = 0;
 
   // The entry waits for `rank`, the only rank that was not ready when this rank was; kSeveralRanks
