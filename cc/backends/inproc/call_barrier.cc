@@ -12,8 +12,8 @@ std::string Describe(const InprocCall& call) {
          ", root " + std::to_string(call.root);
 }
 
-// Whether `a` of rank i and `b` of rank j belong together. An alltoall's sizes are what a rank
-// sends: each has its own.
+// Returns whether `a` of rank i and `b` of rank j match. An alltoall's sizes are the bytes that a
+// rank sends: they differ between ranks.
 bool Fit(const InprocCall& a, const InprocCall& b) {
   return a.kind == b.kind && a.root == b.root && a.dtype == b.dtype && a.reduction == b.reduction &&
          (a.kind == Collective::kAllToAll || a.sizes == b.sizes);
@@ -50,7 +50,7 @@ Status CallBarrier::CheckCalls() const {
 Status CallBarrier::Meet(int rank, int then_active, const OnWait& on_wait) {
   const auto self = static_cast<size_t>(rank);
   const MutexLock lock(&mutex_);
-  // From here on this rank touches nobody's buffer, for which one that leaves may wait.
+  // From here on this rank touches no other rank's buffer; a rank that leaves may wait for that.
   if (active_ > 0 && --active_ == 0) changed_.NotifyAll();
   if (aborted_[self].ok()) {
     here_[self] = true;
@@ -72,15 +72,15 @@ Status CallBarrier::Meet(int rank, int then_active, const OnWait& on_wait) {
       if (generation_ == generation && !status.ok()) aborted_[self] = status;
     }
     if (generation_ != generation) return Status::Ok();
-    here_[self] = false;  // the others wait on
+    here_[self] = false;  // the others continue to wait
     --arrived_;
   }
   changed_.NotifyAll();
-  while (active_ > 0) changed_.Wait(&mutex_);  // others may still read from this rank's buffers
+  while (active_ > 0) changed_.Wait(&mutex_);  // others may still read this rank's buffers
   return aborted_[self];
 }
 
-// Lets go of the lock meanwhile.
+// Releases the lock during the call.
 Status CallBarrier::Ask(const OnWait& on_wait, double seconds) {
   std::vector<int> missing;
   for (int r = 0; r < size(); ++r) {

@@ -9,14 +9,15 @@
 namespace tfhvd {
 namespace {
 
-// A block's result is copied to the other ranks while it is still in the cache.
+// The size of blocks: the result of a block is copied to the other ranks while it is still in the
+// cache.
 constexpr int64_t kBlockBytes = 128 << 10;
 
 void Copy(void* to, const void* from, int64_t bytes) {
   if (bytes > 0 && to != from) std::memmove(to, from, static_cast<size_t>(bytes));
 }
 
-// The sum of the entries before `index`.
+// Returns the sum of the entries before `index`.
 int64_t OffsetOf(const std::vector<int64_t>& sizes, int index) {
   return std::accumulate(sizes.begin(), sizes.begin() + index, int64_t{0});
 }
@@ -41,7 +42,7 @@ Status InprocCommunicator::StillWaits(const std::vector<int>& missing, double se
   return OnWait(wait);
 }
 
-// Rank r computes the r-th part of the result and writes it into everybody's output: nobody else
+// Rank r computes the r-th part of the result and writes it into every rank's output. No other rank
 // reads or writes that part of any buffer, so input and output may be the same.
 Status InprocCommunicator::AllReduce(const void* in, void* out, int64_t count, DType dtype,
                                      const Reduction& reduction) {
@@ -89,7 +90,7 @@ Status InprocCommunicator::AllGather(const void* in, void* out, const std::vecto
   InprocCall call;
   call.kind = Collective::kAllGather;
   call.sizes = bytes;
-  // The others read this rank's block where it lies in the output, for it goes there anyway.
+  // The others read this rank's block from the output, where it has to be anyway.
   char* const own = static_cast<char*>(out) + OffsetOf(bytes, rank_);
   Copy(own, in, bytes[static_cast<size_t>(rank_)]);
   call.in = own;

@@ -1,5 +1,6 @@
-// The communicator among threads: every rank reads the others' buffers where they lie. See
-// cc/comm/communicator.h for the contract, which it gives no more than: Abort is this rank's alone.
+// InprocCommunicator: the communicator among threads: every rank reads the others' buffers in
+// place. See cc/comm/communicator.h for the contract, of which it gives the minimum: Abort affects
+// this rank only.
 #pragma once
 
 #include <deque>
@@ -23,7 +24,7 @@ class InprocCommunicator : public Communicator {
 
   Status AllReduce(const void* in, void* out, int64_t count, DType dtype,
                    const Reduction& reduction) override;
-  // All of it happens within FinishAllReduce, as late as the contract allows.
+  // All work happens within FinishAllReduce, as late as the contract allows.
   Status StartAllReduce(const void* in, void* out, int64_t count, DType dtype,
                         const Reduction& reduction) override;
   Status FinishAllReduce() override;

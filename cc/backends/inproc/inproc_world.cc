@@ -12,15 +12,15 @@
 
 namespace tfhvd {
 
-// What the ranks share: the barriers and mailboxes that some ranks have opened and others not
-// yet. Thread-safe.
+// The state that ranks share: the barriers and mailboxes that some ranks have opened and others
+// have not yet. Thread-safe.
 class InprocState {
  public:
   explicit InprocState(int size) : size_(size) {}
 
   int size() const { return size_; }
 
-  // The n-th barrier of `members`; the same for all that ask.
+  // Returns the n-th barrier of `members`; every caller gets the same one.
   std::shared_ptr<CallBarrier> FindBarrier(const std::vector<int>& members, int n) {
     const MutexLock lock(&mutex_);
     return Find(&barriers_, std::make_pair(members, n), static_cast<int>(members.size()));
@@ -31,7 +31,7 @@ class InprocState {
     return Find(&mailboxes_of_, n, size_);
   }
 
-  // The n-th part of these ranks.
+  // Returns the n-th part of these ranks.
   std::shared_ptr<InprocState> FindPart(const std::vector<int>& ranks, int n) {
     const MutexLock lock(&mutex_);
     return Find(&parts_, std::make_pair(ranks, n), static_cast<int>(ranks.size()));
@@ -60,8 +60,8 @@ class InprocState {
   }
 
  private:
-  // What one rank opened and left before the next one asked is kept until that one has it too: see
-  // `held_`.
+  // Keeps an object that one rank opened and closed before the next rank has asked for it, until
+  // all have: see `held_`.
   template <typename Key, typename Shared>
   std::shared_ptr<Shared> Find(std::map<Key, std::weak_ptr<Shared>>* all, const Key& key, int users)
       TFHVD_REQUIRES(mutex_) {
@@ -73,7 +73,7 @@ class InprocState {
       held_[found] = users;
     }
     const auto held = held_.find(found);
-    // Else more have asked than it has users: some world was opened twice for one rank.
+    // Otherwise there are more callers than users: one rank has opened some world twice.
     TFHVD_CHECK_EQ(held != held_.end(), true);
     if (--held->second == 0) held_.erase(held);
     return found;
@@ -86,7 +86,8 @@ class InprocState {
   std::map<int, std::weak_ptr<Mailboxes>> mailboxes_of_ TFHVD_GUARDED_BY(mutex_);
   std::map<std::pair<std::vector<int>, int>, std::weak_ptr<InprocState>> parts_
       TFHVD_GUARDED_BY(mutex_);
-  std::map<std::shared_ptr<void>, int> held_ TFHVD_GUARDED_BY(mutex_);  // who has yet to ask
+  // Number of ranks that have yet to ask.
+  std::map<std::shared_ptr<void>, int> held_ TFHVD_GUARDED_BY(mutex_);
   Status aborted_ TFHVD_GUARDED_BY(mutex_);
 };
 
@@ -111,7 +112,7 @@ class InprocControlPlane : public ControlPlane, private VoteBoard {
     mailboxes_->waker(rank_)->WaitFor(timeout);
   }
   void Wake() override { mailboxes_->waker(rank_)->Wake(); }
-  // A waker loses nothing, so that there is nothing to do.
+  // A waker loses no wake-up, so there is nothing to do.
   bool can_run_inline() const override { return true; }
   VoteBoard* votes() override { return this; }
 

@@ -1,8 +1,8 @@
-// Inproc: the ranks of a job as threads of one process, and the job of one process alone.
+// Inproc: the ranks of a job as threads of one process, and the job of a single process.
 //
-// An InprocGroup is shared by the threads that play ranks 0 .. size - 1; each opens its own World
-// from it (each World by one thread at a time, different Worlds at once). Worlds, control planes
-// and communicators keep what they share alive, so that they may outlive the group and each other.
+// The threads of ranks 0 .. size - 1 share an InprocGroup, and each opens a World from it (each
+// World is used by one thread at a time, different Worlds at once). Worlds, control planes and
+// communicators keep their shared state alive, so that they may outlive the group and each other.
 #pragma once
 
 #include <memory>
@@ -23,18 +23,18 @@ class InprocGroup {
 
   int size() const;
 
-  // Any thread, once a rank. REQUIRES: 0 <= rank < size().
+  // Opens the rank's world; call it once for each rank. Any thread. REQUIRES: 0 <= rank < size().
   std::unique_ptr<World> OpenWorld(int rank);
 
-  // As if the job's network broke: everything opened, now or later, fails with `why` on every rank.
-  // Any thread.
+  // Simulates a broken network: all objects, present and later, fail with `why` on every rank. Any
+  // thread.
   void Abort(const Status& why);
 
  private:
   const std::shared_ptr<InprocState> state_;
 };
 
-// The job of this process alone: size 1, no peers.
+// Makes the world of a single process: size 1, no peers.
 std::unique_ptr<World> MakeSoloWorld();
 
 }  // namespace tfhvd

@@ -1,5 +1,5 @@
-// Mailboxes: one box of messages and one word to vote with per rank, and one word more: what the
-// control planes of an InprocGroup share. Thread-safe.
+// Mailboxes: the shared state of the control planes of an InprocGroup: for each rank a box of
+// messages and a word to vote with; and one further word. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -26,7 +26,7 @@ class Mailboxes {
 
   int size() const { return static_cast<int>(boxes_.size()); }
 
-  // Puts the message into rank `to`'s box and wakes it.
+  // Puts the message into rank `to`'s box and wakes that rank.
   Status Put(int to, Message message) {
     Box& box = *boxes_[static_cast<size_t>(to)];
     {
@@ -49,7 +49,7 @@ class Mailboxes {
     return Status::Ok();
   }
 
-  // Wakes when a message comes.
+  // Returns the waker that wakes when a message arrives.
   Waker* waker(int rank) { return &boxes_[static_cast<size_t>(rank)]->waker; }
 
   // `index`: of a word, 0 to size().

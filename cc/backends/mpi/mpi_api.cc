@@ -26,7 +26,7 @@ T Unwrap(MpiHandle wrapped) {
 }
 MPI_Comm Comm(MpiHandle comm) { return Unwrap<MPI_Comm>(comm); }
 
-// The first line of MPI's description of itself, up to the details of its build.
+// Returns the first line of MPI's description of itself, up to the details of its build.
 const char* Library() {
   static const std::string text = [] {
     char all[MPI_MAX_LIBRARY_VERSION_STRING] = "";
@@ -69,9 +69,9 @@ int FromMpiLevel(int level) {
   return level == MPI_THREAD_SERIALIZED ? tfhvd::kMpiThreadSerialized : 0;
 }
 
-// As long as an ErrorsReturn lives, MPI returns the errors of calls on MPI_COMM_WORLD, at which it
-// would end the process by default. The destructor sets the program's own error handler again: a
-// package that began MPI may rely on it.
+// While an ErrorsReturn lives, MPI returns the errors of calls on MPI_COMM_WORLD, at which it would
+// end the process by default. The destructor restores the program's error handler: a package that
+// began MPI may rely on it.
 class ErrorsReturn {
  public:
   ErrorsReturn() {
@@ -90,8 +90,8 @@ class ErrorsReturn {
   MPI_Errhandler chosen_ = MPI_ERRHANDLER_NULL;
 };
 
-// MPI that tfhvd began returns errors for good, on both predefined communicators: MPI raises the
-// errors of calls that name no communicator on one of these.
+// If tfhvd began MPI, MPI returns errors permanently, on both predefined communicators: MPI raises
+// the errors of calls without a communicator on one of these.
 int InitThread(int* provided) {
   int level = 0;
   int error = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &level);
@@ -109,10 +109,10 @@ int QueryThread(int* provided) {
   return error;
 }
 
-// Open MPI that reports lost peers (its mpi_ft_enable) has all ranks agree on who is lost in
-// MPI_Finalize. Across hosts with several ranks each, release 5.0.11 waited there for up to two
-// minutes in one job of ten, and failed in one of thirty, with nobody lost. tfhvd ends MPI where
-// all ranks have said that they are done, so there is nothing to agree on.
+// If Open MPI reports lost peers (mpi_ft_enable), all ranks agree in MPI_Finalize on which have
+// failed. Across hosts with several ranks each, release 5.0.11 waited there for up to two minutes
+// in one job of ten, and failed in one of thirty, although no rank had failed. tfhvd ends MPI when
+// all ranks have reported that they are done, so no agreement is needed.
 int Finalize() {
   void* const reports_losses = dlsym(RTLD_DEFAULT, "ompi_ftmpi_enabled");
   if (reports_losses != nullptr) *static_cast<bool*>(reports_losses) = false;
@@ -162,7 +162,8 @@ int LargestTag(MpiHandle comm, int* tag) {
   void* value = nullptr;
   int found = 0;
   const int error = MPI_Comm_get_attr(Comm(comm), MPI_TAG_UB, &value, &found);
-  *tag = found != 0 ? *static_cast<int*>(value) : 32767;  // what the standard promises
+  // The least value that the standard allows.
+  *tag = found != 0 ? *static_cast<int*>(value) : 32767;
   return error;
 }
 

@@ -11,7 +11,7 @@ namespace tfhvd {
 MpiControlPlane::MpiControlPlane(const MpiApi* api, MpiHandle comm, int tag, int rank, int size)
     : api_(api), comm_(comm), tag_(tag), rank_(rank), size_(size) {}
 
-// Calls MPI no more: that could move data of a failed collective, into memory that is gone.
+// Does not call MPI any more: a call could move data of a failed collective into freed memory.
 MpiControlPlane::~MpiControlPlane() {
   if (sent_.empty() && arriving_.empty()) return;
   auto* const left = new std::list<Transfer>(std::move(sent_));
@@ -31,8 +31,8 @@ Status MpiControlPlane::Send(int to, std::string bytes) {
   idle_.Reset();
   sent_.push_back({to, std::move(bytes), 0});
   Transfer& transfer = sent_.back();
-  // This process may end as soon as an alarm is out; an MPI that reports ended processes gives out
-  // nothing of what they have sent and the receiver has not taken.
+  // This process may end as soon as an alarm is sent. An MPI that reports ended processes drops
+  // their messages that the receiver has not taken yet.
   const auto send = IsAlarm(transfer.bytes) ? api_->Issend : api_->Isend;
   const int error = send(transfer.bytes.data(), static_cast<int>(transfer.bytes.size()), to, tag_,
                          comm_, &transfer.request);
@@ -102,7 +102,8 @@ Status MpiControlPlane::Failed(int error, const std::string& doing, int peer) co
   return MessageFailed(*api_, error, "the negotiation", rank_, doing, peer);
 }
 
-// An MPI that reports lost processes says so of any rank; of which one is asked of each.
+// An MPI that reports failed processes does so for messages of any rank; a probe of each rank finds
+// which one.
 Status MpiControlPlane::ProbeFailed(int error) const {
   for (int peer = 0; peer < size_; ++peer) {
     int found = 0;

@@ -1,6 +1,6 @@
-// The control plane over MPI: messages are sent from buffers of their own and looked for when
-// Receive is called. See cc/comm/control_plane.h for the contract. No
-// other control plane uses the same tag of the same MPI communicator.
+// MpiControlPlane: the control plane over MPI. It sends each message from a separate buffer, and
+// looks for messages when Receive is called. See cc/comm/control_plane.h for the contract. No other
+// control plane uses the same tag of the same MPI communicator.
 #pragma once
 
 #include <chrono>
@@ -17,10 +17,10 @@ namespace tfhvd {
 
 class MpiControlPlane : public ControlPlane {
  public:
-  // The table outlives this. `rank` and `size` are those of `comm`.
+  // The table outlives this object. `rank` and `size` are those of `comm`.
   MpiControlPlane(const MpiApi* api, MpiHandle comm, int tag, int rank, int size);
 
-  // What has not left is left to MPI, with its buffers, until the process ends.
+  // Leaves unsent messages to MPI, with their buffers, until the process ends.
   ~MpiControlPlane() override;
 
   int rank() const override { return rank_; }
@@ -29,24 +29,24 @@ class MpiControlPlane : public ControlPlane {
   Status Send(int to, std::string bytes) override;
   Status Receive(std::optional<Message>* message) override;
   bool Flushed() override;
-  // Nothing wakes this rank when a message comes: while one is expected, it looks again and again.
+  // A message does not wake this rank: while one is expected, it polls.
   void Wait(std::chrono::nanoseconds timeout, bool expecting) override;
   void Wake() override { waker_.Wake(); }
 
  private:
-  // The longest sleep between two looks, while a message is expected or not. A rank that expects
-  // none itself may be needed by others soon after it was: it looks ever less often.
+  // The longest sleep between two polls, while a message is expected or not. A rank that expects
+  // none may soon be needed by others again: it polls less and less often.
   static constexpr long kPollSleepNs = 200000;
   static constexpr long kIdleSleepNs = 250000000;
 
-  // A message that MPI reads from or writes to; its address stays.
+  // A message that MPI reads or writes; its address does not change.
   struct Transfer {
     int peer = 0;
     std::string bytes;
     MpiHandle request = 0;
   };
 
-  Status Push();  // lets what was sent move on
+  Status Push();  // makes progress with sent messages
   Status Failed(int error, const std::string& doing, int peer) const;
   Status ProbeFailed(int error) const;
 
@@ -56,11 +56,11 @@ class MpiControlPlane : public ControlPlane {
   const int rank_;
   const int size_;
   std::list<Transfer> sent_;
-  std::list<Transfer> arriving_;  // at most one: they keep their order
+  std::list<Transfer> arriving_;  // at most one, so that messages keep their order
   Waker waker_;
   Backoff backoff_{kPollSleepNs};
   Backoff idle_{kIdleSleepNs, Backoff::kSleepAtOnce};
-  Status failure_;  // found by Flushed, told by the next Send or Receive
+  Status failure_;  // found by Flushed, returned by the next Send or Receive
 };
 
 }  // namespace tfhvd

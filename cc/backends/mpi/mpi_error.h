@@ -1,4 +1,4 @@
-// What MPI's error codes say to people.
+// MpiError: MPI's error codes as texts and Status.
 #pragma once
 
 #include <string>
@@ -8,11 +8,11 @@
 
 namespace tfhvd {
 
-// "MPI_ERR_TRUNCATE: message truncated", as the MPI describes the code.
+// Returns "MPI_ERR_TRUNCATE: message truncated", as MPI describes the code.
 std::string MpiErrorText(const MpiApi& api, int error);
 
-// kAborted: a message failed on `rank`, which was `doing` something to or from rank `peer` of the
-// job (-1: nobody knows which).
+// Returns kAborted: a message failed on `rank`, which was `doing` something to or from rank `peer`
+// of the job (-1: unknown).
 Status MessageFailed(const MpiApi& api, int error, const std::string& call, int rank,
                      const std::string& doing, int peer);
 

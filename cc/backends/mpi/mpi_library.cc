@@ -12,11 +12,11 @@ namespace tfhvd {
 namespace {
 
 const char* const kOpenMpiNames[] = {"libmpi.so.40"};
-// The second is Debian's.
+// The second name is Debian's.
 const char* const kMpichNames[] = {"libmpi.so.12", "libmpich.so.12"};
 const char* const kLaunchers[] = {"mpirun",  "mpiexec", "prterun",       "prted",
                                   "orterun", "orted",   "mpiexec.hydra", "hydra_pmi_proxy"};
-// Ranks may be started by a script of a script: more are not asked for.
+// Ranks may be started by nested scripts; the search ends here.
 constexpr size_t kMostAncestors = 64;
 
 void AddLibraries(const std::string& folder, MpiAbi abi, std::vector<MpiLibrary>* out) {
@@ -33,7 +33,8 @@ MpiAbi AbiOf(void* library) {
   return dlsym(library, "ompi_mpi_comm_world") != nullptr ? MpiAbi::kOpenMpi : MpiAbi::kMpich;
 }
 
-// What the process has, now for all of it to see: whoever opened it may have kept it to itself.
+// Makes the MPI that the process has opened visible to all of it: its first user may have opened it
+// locally.
 MpiAbi FindOpened() {
   const MpiAbi visible = AbiOf(RTLD_DEFAULT);
   if (visible != MpiAbi::kUnknown) return visible;
@@ -44,11 +45,11 @@ MpiAbi FindOpened() {
   return MpiAbi::kUnknown;
 }
 
-// The number of the process that started process `pid`; 0 if that is unknown.
+// Returns the number of the parent of process `pid`; 0 if it is unknown.
 int ParentOf(int pid) {
   std::string text;
   (void)ReadFile("/proc/" + std::to_string(pid) + "/stat", &text);
-  // "12 (name) S 11 ...": the name may hold whatever it likes.
+  // "12 (name) S 11 ...": the name may contain any characters.
   const size_t name_end = text.rfind(')');
   return name_end == std::string::npos || name_end + 4 >= text.size()
              ? 0

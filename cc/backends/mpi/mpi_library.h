@@ -1,4 +1,4 @@
-// Which MPI a process is to use, where tfhvd was built for whichever there is: a binary wheel.
+// MpiLibrary: an MPI that a process may use if tfhvd was built for every MPI: in a binary wheel.
 #pragma once
 
 #include <string>
@@ -11,21 +11,22 @@ namespace tfhvd {
 
 struct MpiLibrary {
   MpiAbi abi;
-  std::string file;  // a path, or a name that the system's loader is to find
+  std::string file;  // a path, or a name for the system's loader to find
 };
 
-// What may be there, in the order in which to try. Folder by folder; where it is known which MPI
-// has started this process, its libraries come before all others. The empty folder stands for the
-// loader's own search.
+// Lists the possible libraries in the order in which to try them: folder by folder; if the
+// launcher's MPI is known, its libraries come before all others. An empty folder means the loader's
+// search.
 std::vector<MpiLibrary> MpiLibrariesIn(const std::vector<std::string>& folders, MpiAbi launched);
 
-// Where the MPI of a launcher has its libraries. `programs`: the paths of what started this
-// process, its parent first; the nearest that is a launcher of MPI counts. Empty without one.
+// Returns the folders with the libraries of the launcher's MPI. `programs`: the paths of this
+// process's ancestors, its parent first; the nearest launcher of MPI counts. Empty if there is
+// none.
 std::vector<std::string> FoldersOfLauncher(const std::vector<std::string>& programs);
 
-// Opens an MPI for all of the process to see, and says whose interface it has: the one that the
-// process has already, else the launcher's own, else that of the folder `environment`, else what
-// the loader finds. Unavailable, with what to type, where there is none.
+// Opens an MPI, visible to the whole process, and returns its interface: the one that the process
+// has opened already, otherwise the launcher's, otherwise the one in the folder `environment`,
+// otherwise the one that the loader finds. Returns kUnavailable, with advice, if there is none.
 Status OpenMpiLibrary(const std::string& environment, MpiAbi launched, MpiAbi* abi);
 
 }  // namespace tfhvd

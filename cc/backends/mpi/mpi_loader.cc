@@ -15,7 +15,7 @@ constexpr char kAdvice[] =
     "cluster's mpicc, then `pip install --no-cache-dir --force-reinstall --no-deps .` in tfhvd's "
     "folder.";
 
-// The folder of the library or program that contains this function.
+// Returns the folder of the library or program that contains this function.
 std::string OwnFolder() {
   Dl_info info;
   if (dladdr(reinterpret_cast<void*>(&OwnFolder), &info) == 0 || info.dli_fname == nullptr) {
@@ -26,7 +26,7 @@ std::string OwnFolder() {
   return slash == std::string::npos ? "." : file.substr(0, slash);
 }
 
-// The library of a binary wheel for an MPI with that interface.
+// Returns the binary wheel's library for an MPI with that interface.
 std::string FileFor(MpiAbi abi) {
   return OwnFolder() + (abi == MpiAbi::kOpenMpi ? "/open-mpi/" : "/mpich/") + kLibrary;
 }
@@ -37,7 +37,8 @@ bool ServesEveryMpi() { return access(FileFor(MpiAbi::kOpenMpi).c_str(), R_OK) =
 
 Status LoadMpiApi(const MpiApi** api) {
   if (!ServesEveryMpi()) return LoadMpiApiFrom(OwnFolder() + "/" + kLibrary, api);
-  // From lib/python3.12/site-packages/tfhvd/_lib to the `lib` that MPI's own wheels fill.
+  // From lib/python3.12/site-packages/tfhvd/_lib to `lib`, where MPI's own wheels put their
+  // libraries.
   const std::string environment = OwnFolder() + "/../../../..";
   MpiAbi abi = MpiAbi::kUnknown;
   TFHVD_RETURN_IF_ERROR(OpenMpiLibrary(environment, ReadLaunchHints().mpi, &abi));
@@ -50,7 +51,7 @@ Status LoadMpiApiFrom(const std::string& file, const MpiApi** api) {
                                kAdvice);
   }
   // Global, because the plugins of some MPIs look for its symbols. Never closed: MPI cannot be
-  // unloaded. Opening an open library gives it again.
+  // unloaded. Opening it again returns the open library.
   void* const library = dlopen(file.c_str(), RTLD_NOW | RTLD_GLOBAL);
   if (library == nullptr) {
     const char* const why = dlerror();

@@ -1,5 +1,5 @@
-// Opens libtfhvd_mpi.so, which lies beside the library that this code is in; in a binary wheel, the
-// one for the MPI that this process is to use.
+// MpiLoader: opens libtfhvd_mpi.so from the folder of the library that contains this code; in a
+// binary wheel, the one for the MPI that this process uses.
 #pragma once
 
 #include <string>
@@ -9,15 +9,15 @@
 
 namespace tfhvd {
 
-// The table lives until the process ends; asking again gives the same. Any thread. Unavailable,
-// with what to type, where there is no such library, or none that fits this core, or its MPI is
-// missing.
+// Returns the table, which lives until the process ends; further calls return the same one. Any
+// thread. Returns kUnavailable, with advice, if there is no such library, it does not fit this
+// core, or its MPI is missing.
 Status LoadMpiApi(const MpiApi** api);
 
-// Whether tfhvd was built for whichever MPI there is, and not for one.
+// Returns whether tfhvd was built for every MPI, and not for a single one.
 bool ServesEveryMpi();
 
-// As LoadMpiApi, from a given file: for tests.
+// Like LoadMpiApi, from a given file: for tests.
 Status LoadMpiApiFrom(const std::string& file, const MpiApi** api);
 
 }  // namespace tfhvd

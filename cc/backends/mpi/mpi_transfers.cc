@@ -12,8 +12,8 @@ MpiTransfers::MpiTransfers(MpiPort port)
       port_(std::move(port)),
       queues_(2 * kChannels * port_.members.size()) {}
 
-// MPI cancels receives that nothing has matched; the others, and sends, end when the peer takes
-// part, if it still does.
+// MPI cancels receives that no message has matched; other receives, and sends, end when the peer
+// participates, if it still does.
 void MpiTransfers::TakeBack() {
   for (Queue* const queue : busy_) {
     queue->rest.clear();
@@ -68,8 +68,8 @@ void MpiTransfers::PostMore(Queue* queue) {
   }
 }
 
-// Looks at the oldest message of each lane, and at those behind it once it is done: MPI delivers
-// them in that order, and each look may cost a system call.
+// Polls the oldest message of each lane, and the next one when that is done: MPI delivers them in
+// this order, and each poll may cost a system call.
 bool MpiTransfers::Advance() {
   bool progress = false;
   bool idle = false;
@@ -82,7 +82,7 @@ bool MpiTransfers::Advance() {
   return progress && !failed();
 }
 
-// Whether any was done.
+// Returns whether any message was done.
 bool MpiTransfers::TakeDone(Queue* queue) {
   bool any = false;
   while (!failed() && !queue->posted.empty()) {
@@ -91,7 +91,7 @@ bool MpiTransfers::TakeDone(Queue* queue) {
     const int error = port_.api->Test(&oldest.request, &done);
     if (error == 0 && done == 0) break;
     if (error != 0) {
-      FailWith(error, queue->lane);  // MPI has given the request up
+      FailWith(error, queue->lane);  // MPI has released the request
     } else {
       Take(oldest.id);
       any = true;

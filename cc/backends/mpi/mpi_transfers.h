@@ -1,9 +1,9 @@
-// MpiTransfers: messages that MPI carries. Waiting polls the oldest of every lane (MPI_Test, never
-// a blocking call). See cc/collectives/transfer/transfers.h.
+// MpiTransfers: messages over MPI. A wait polls the oldest message of every lane (MPI_Test, never a
+// blocking call). See cc/collectives/transfer/transfers.h.
 //
-// At each poll MPI walks through all messages that it has. So it gets only a window of each lane,
-// and the next message when one of them is done: whatever an algorithm posts, a byte of a gigabyte
-// takes no longer than a byte of a megabyte.
+// At each poll MPI walks through all its messages. Therefore it gets only a window of each lane,
+// and the next message when one of them is done: a byte takes no longer in a transfer of a gigabyte
+// than in one of a megabyte.
 #pragma once
 
 #include <cstddef>
@@ -17,17 +17,16 @@
 
 namespace tfhvd {
 
-// Where a communicator's messages go.
+// The addresses of a communicator's messages.
 struct MpiPort {
   const MpiApi* api = nullptr;
   MpiHandle comm = 0;
-  int tag = 0;               // tells this communicator's messages from the others'; the first of
-                             // kChannels
+  int tag = 0;               // the first of kChannels tags of this communicator
   std::vector<int> members;  // their ranks in `comm`
   int rank = 0;              // index of this process in `members`
 };
 
-// How many messages of a lane MPI has at once, at most.
+// The most messages of a lane that MPI has at once.
 constexpr size_t kMpiWindow = kBytesAhead / kMessageBytes;
 
 class MpiTransfers : public Transfers {
@@ -51,7 +50,7 @@ class MpiTransfers : public Transfers {
     MpiHandle request;
     TransferId id;
   };
-  // What is left of a transfer.
+  // The rest of a transfer.
   struct Rest {
     TransferId id;
     char* data;
@@ -60,7 +59,7 @@ class MpiTransfers : public Transfers {
   struct Queue {
     Lane lane;
     std::deque<Posted> posted;  // the oldest first
-    std::deque<Rest> rest;      // what follows them, in order
+    std::deque<Rest> rest;      // the transfers after them, in order
 
     bool empty() const { return posted.empty() && rest.empty(); }
   };
@@ -71,8 +70,8 @@ class MpiTransfers : public Transfers {
   void FailWith(int error, const Lane& lane);
 
   const MpiPort port_;
-  std::vector<std::unique_ptr<Queue>> queues_;  // by lane; null: nothing has gone there yet
-  std::vector<Queue*> busy_;                    // not owned: those that are not empty
+  std::vector<std::unique_ptr<Queue>> queues_;  // by lane; null: unused so far
+  std::vector<Queue*> busy_;                    // not owned: the queues that are not empty
 };
 
 }  // namespace tfhvd

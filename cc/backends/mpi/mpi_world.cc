@@ -20,7 +20,7 @@
 namespace tfhvd {
 namespace {
 
-// Data with this tag agrees on the tag of a new communicator.
+// Messages with this tag agree on the tag of a new communicator.
 constexpr int kOpeningTag = 0;
 
 Status Failed(const MpiApi& api, const char* function, int error) {
@@ -36,7 +36,7 @@ Status Failed(const MpiApi& api, const char* function, int error) {
 
 class MpiWorld : public World {
  public:
-  // `ranks` of MPI_COMM_WORLD, none for all; `rank` is this process's index among them.
+  // `ranks` of MPI_COMM_WORLD, empty for all; `rank` is this process's index among them.
   MpiWorld(const MpiApi* api, const Config& config, std::vector<int> ranks = {}, int rank = 0)
       : api_(*api),
         config_(config),
@@ -44,7 +44,8 @@ class MpiWorld : public World {
         rank_(rank),
         size_(static_cast<int>(ranks_.size())) {}
 
-  // Begins MPI, unless the process has already. Of the world of all ranks, and before all else.
+  // Begins MPI, unless the process has begun it. Only for the world of all ranks, before all other
+  // calls.
   Status Begin() {
     int begun = 0;
     int ended = 0;
@@ -90,7 +91,7 @@ class MpiWorld : public World {
     TFHVD_RETURN_IF_ERROR(Join());
     TFHVD_RETURN_IF_ERROR(CheckTag(next_plane_));
     *out = std::make_unique<MpiControlPlane>(&api_, control_, next_plane_, rank_, size_);
-    ++next_plane_;  // the same on all ranks, as all open it
+    ++next_plane_;  // equal on all ranks, because all open it
     return Status::Ok();
   }
 
@@ -104,8 +105,8 @@ class MpiWorld : public World {
     port.tag = kOpeningTag;
     port.members = members;
 
-    // The members' next free tags differ where they opened others before: the largest is free for
-    // all.
+    // The members' next free tags differ if they opened other communicators before: the greatest is
+    // free for all.
     int64_t tag = next_tag_;
     TransferCommunicator opening(std::make_unique<MpiTransfers>(port));
     opening.SetWaitMonitor(monitor());
@@ -136,7 +137,7 @@ class MpiWorld : public World {
   }
 
  private:
-  // Opens our communicators, the first time. Collective.
+  // Opens the two communicators, at the first call. Collective.
   Status Join() {
     if (joined_) return Status::Ok();
     const char* const call = ranks_.empty() ? "MPI_Comm_dup" : "MPI_Comm_create_group";
@@ -173,18 +174,18 @@ class MpiWorld : public World {
   int next_plane_ = 0;
   int64_t next_tag_ = kOpeningTag + kChannels;
   WaitMonitor* monitor_ = nullptr;         // Not owned.
-  std::optional<StallGuard> stall_guard_;  // where there is no other
+  std::optional<StallGuard> stall_guard_;  // used if there is no other monitor
 };
 
-// Open MPI, as it is set by default, ends each process that had a connection over TCP to one that
-// has died, without naming it. What it reports instead is untested with InfiniBand's components, by
-// its own words.
+// Open MPI, by default, ends each process that had a TCP connection to a failed one, without naming
+// the failed process. Its documentation says that its alternative, reporting the failure, is
+// untested with InfiniBand's components.
 void LetOpenMpiReportLostPeers(const LaunchHints& hints) {
   if (!hints.open_mpi_on_several_hosts || access("/sys/class/infiniband", F_OK) == 0) return;
   SetUnlessSet("OMPI_MCA_mpi_ft_enable", "1");
 }
 
-// "Start it with: /opt/openmpi/bin/mpirun -np 4 ...": the launcher that belongs to the library.
+// Returns "Start it with: /opt/openmpi/bin/mpirun -np 4 ...", with the launcher of the library.
 std::string StartAdvice(const MpiApi& api, int size) {
   const std::string file = api.LibraryFile();
   const size_t folder = file.rfind('/');

@@ -9,7 +9,7 @@
 namespace tfhvd {
 namespace {
 
-// Long enough for a message, short enough to be gathered from many ranks.
+// A status as a message: long enough for a text, short enough to be gathered from many ranks.
 struct Word {
   int32_t code = 0;
   char text[1020] = {0};

@@ -1,4 +1,4 @@
-// What ranks must know of each other before they can use NCCL together.
+// Agreement: the facts that ranks must share before they can use NCCL together.
 #pragma once
 
 #include <string>
@@ -9,11 +9,11 @@
 
 namespace tfhvd {
 
-// Collective: ok where every rank's `mine` is ok, else a bad one, with its rank, on all: the first
-// that is not what follows from another rank's (kAborted).
+// Collective. Returns ok if every rank's `mine` is ok; otherwise all ranks get one of the errors,
+// with its rank: the first that is not the consequence of another rank's error (kAborted).
 Status AgreeOnStatus(Communicator* host, const Status& mine);
 
-// Collective: fails on all ranks where two have the same GPU.
+// Collective. Fails on all ranks if two of them have the same GPU.
 Status CheckEachHasItsGpu(Communicator* host, const CudaDevice& device);
 
 }  // namespace tfhvd

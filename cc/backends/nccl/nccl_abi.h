@@ -1,6 +1,5 @@
-// What tfhvd uses of NCCL: our own declarations, so that no header of NVIDIA's is needed to build.
-// The names, numbers and layouts are those of nccl.h; tests/gpu/abi_check.cc holds the two
-// together.
+// The parts of NCCL that tfhvd uses, declared here so that the build needs no header of NVIDIA. The
+// names, numbers and layouts are those of nccl.h; tests/gpu/abi_check.cc compares the two.
 #pragma once
 
 #include <climits>
@@ -9,7 +8,7 @@
 
 #include "cc/device/cuda_abi.h"
 
-// A handle, by the tag that nccl.h gives it.
+// A handle, under the tag that nccl.h gives it.
 struct ncclComm;
 
 namespace tfhvd {
@@ -51,13 +50,13 @@ struct UniqueId {
   char internal[128];
 };
 
-// ncclConfig_t as NCCL 2.17 had it. Newer libraries copy the bytes that are there and fill in the
-// rest by `version`, so that one layout serves all of them.
+// ncclConfig_t of NCCL 2.17. Newer libraries copy the bytes that exist and set the rest according
+// to `version`, so that one layout works for all of them.
 struct Config {
   size_t size = 48;
   unsigned magic = 0xcafebeef;
   unsigned version = 21700;
-  int blocking = INT_MIN;  // INT_MIN and null: NCCL's own choice
+  int blocking = INT_MIN;  // INT_MIN and null: NCCL chooses
   int cga_cluster_size = INT_MIN;
   int min_ctas = INT_MIN;
   int max_ctas = INT_MIN;
@@ -100,7 +99,7 @@ static_assert(sizeof(Config) == 48, "the layout of ncclConfig_t in NCCL 2.17");
     ::tfhvd::nccl::Comm)                                                                          \
   X(ncclRedOpDestroy, ::tfhvd::nccl::RedOp, ::tfhvd::nccl::Comm)
 
-// Those that return a text.
+// The functions that return a text.
 #define TFHVD_NCCL_TEXTS(X)                    \
   X(ncclGetErrorString, ::tfhvd::nccl::Result) \
   X(ncclGetLastError, ::tfhvd::nccl::Comm)

@@ -15,8 +15,8 @@ Status Find(void* library, const std::string& file, const char* name, Function**
                              kAdvice);
 }
 
-// TensorFlow's NCCL is taken where it is loaded: two of them in a process would each hold memory of
-// the GPU.
+// Uses TensorFlow's NCCL if it is loaded: two copies in a process would both take memory of the
+// GPU.
 void* Open(const std::string& library, const std::string& installed) {
   void* handle = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
   const bool usual_name = library.find('/') == std::string::npos;

@@ -1,4 +1,4 @@
-// NCCL, opened at run time. Thread-safe once loaded; never closed.
+// NcclApi: NCCL, opened at run time. Thread-safe once loaded; never closed.
 #pragma once
 
 #include <string>
@@ -19,10 +19,10 @@ struct NcclApi {
   std::string Version() const;  // "2.27.7"
 };
 
-// `library`: TFHVD_NCCL_LIBRARY, a path or the library's usual name; "" switches NCCL off. A usual
-// name means the one that this process has loaded already (TensorFlow's), else `installed` (where
-// the wheel nvidia-nccl-cu12 lies, or ""), else the loader's. Unavailable, with what to do, where
-// there is none, or one older than 2.14.3.
+// `library`: TFHVD_NCCL_LIBRARY, a path or the library's usual name; "" turns NCCL off. The usual
+// name means the library that this process has loaded already (TensorFlow's), otherwise `installed`
+// (the path in the wheel nvidia-nccl-cu12, or ""), otherwise the loader's. Returns kUnavailable,
+// with advice, if there is none, or it is older than 2.14.3.
 Status LoadNccl(const std::string& library, const std::string& installed, NcclApi* out);
 
 }  // namespace tfhvd

@@ -12,7 +12,7 @@
 namespace tfhvd {
 namespace {
 
-// How long the end of a communicator waits for NCCL's own.
+// How long the end of a communicator waits for NCCL.
 constexpr double kFinalizeSeconds = 5.0;
 
 int64_t Sum(const std::vector<int64_t>& sizes) {
@@ -88,7 +88,7 @@ Status NcclCommunicator::Connect(const nccl::UniqueId& id) {
   return Settle("ncclCommInitRankConfig", result);
 }
 
-// Waits for a call that goes on in the background. The lock is free in between.
+// Waits for a call that continues in the background. The lock is free in between.
 Status NcclCommunicator::Settle(const char* name, nccl::Result result) {
   const auto end = Clock::now() + deadline_;
   WaitPacer pacer;
@@ -113,7 +113,7 @@ Status NcclCommunicator::Settle(const char* name, nccl::Result result) {
   return why_.ok() ? NcclFailed(api_, name, result, comm_) : why_;
 }
 
-// An error leaves the call under way: the caller aborts the communicator.
+// After an error the call is still in progress: the caller aborts the communicator.
 Status NcclCommunicator::AskWhetherToWait(const char* name, WaitPacer* pacer) {
   if (!pacer->Due()) return Status::Ok();
   Wait wait;
@@ -136,7 +136,7 @@ Status NcclCommunicator::Run(const char* name, const Calls& calls) {
   return Settle(name, result);
 }
 
-// Several calls as one; what they return is the group's to say, but for wrong arguments.
+// Makes several calls as one. The group returns their errors, except wrong arguments.
 template <typename Calls>
 Status NcclCommunicator::RunGroup(const char* name, const Calls& calls) {
   return Run(name, [&](cuda::Stream stream) TFHVD_REQUIRES(mutex_) {
@@ -171,7 +171,7 @@ Status NcclCommunicator::AllReduce(const void* in, void* out, int64_t count, DTy
   CudaCopies& copies = *device_.copies();
   const bool by_copies = in == out && copies.ScaleAdded(out, count, dtype, plan->before);
   if (plan->before != 1.0 && !by_copies) {
-    // After what is collected already, which may be what fills `in`.
+    // Enqueued after the collected copies, which may write `in`.
     cuda::Stream stream = nullptr;
     TFHVD_RETURN_IF_ERROR(device_.Flush(&stream));
     copies.AddScaled(out, dtype, in, dtype, count, plan->before);
@@ -192,8 +192,8 @@ Status NcclCommunicator::AllReduce(const void* in, void* out, int64_t count, DTy
 
 Status NcclCommunicator::AllGather(const void* in, void* out, const std::vector<int64_t>& bytes) {
   if (Sum(bytes) == 0) return Status::Ok();
-  // In place means that the input is at the start of the output here, and in the rank's own part of
-  // it to NCCL.
+  // Here, in place means that the input is at the start of the output; for NCCL it means the rank's
+  // part of the output.
   if (in == out && size_ > 1) return fallback_->AllGather(in, out, bytes);
   if (AllEqual(bytes)) {
     return Run("ncclAllGather", [&](cuda::Stream stream) TFHVD_REQUIRES(mutex_) {
@@ -290,7 +290,7 @@ Status NcclCommunicator::AllToAll(const void* in, const std::vector<int64_t>& se
 
 Status NcclCommunicator::Barrier() {
   cuda::Stream stream = nullptr;
-  TFHVD_RETURN_IF_ERROR(device_.Flush(&stream));  // the buffer may be what is copied from
+  TFHVD_RETURN_IF_ERROR(device_.Flush(&stream));  // the buffer may be the source of a copy
   char* word = nullptr;
   TFHVD_RETURN_IF_ERROR(device_.Scratch(sizeof(int32_t), &word));
   TFHVD_RETURN_IF_ERROR(

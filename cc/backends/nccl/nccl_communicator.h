@@ -1,9 +1,10 @@
-// Collectives on GPUs by NCCL, on the device's stream. See cc/comm/communicator.h for the contract.
+// NcclCommunicator: collectives on GPUs by NCCL, on the device's stream. See cc/comm/communicator.h
+// for the contract.
 //
-// NCCL is called without blocking, so that a lost peer or a wrong network cannot hold this process:
-// what takes time is polled, up to a deadline, and Abort may come in between from any thread.
-// Sums of floats are NCCL's: in an order of its own, equal on every rank, not equal to the bit with
-// those of the host.
+// NCCL is called without blocking, so that a failed peer or a wrong network cannot block this
+// process: long calls are polled, up to a deadline, and Abort may come in between from any thread.
+// Sums of floats are NCCL's: their order of additions gives equal bits on every rank, but not those
+// of the host's sums.
 #pragma once
 
 #include <chrono>
@@ -21,16 +22,16 @@
 namespace tfhvd {
 
 struct NcclOptions {
-  double deadline = 120.0;  // seconds to meet the peers
-  bool shared_gpu = false;  // several ranks on one GPU are what the user wants
-  Log log;                  // told at once of what the other ranks hear after the deadline
+  double deadline = 120.0;  // seconds to connect the peers
+  bool shared_gpu = false;  // the user wants several ranks on one GPU
+  Log log;                  // reports at once what the other ranks learn after the deadline
 };
 
 class NcclCommunicator : public Communicator {
  public:
   // Collective over `host`'s ranks: fails on all of them with the reason of one. `fallback` does
-  // what NCCL cannot; `device` and `host` outlive the result. REQUIRES: the device has a GPU, on
-  // which our kernel is loaded.
+  // what NCCL cannot; `device` and `host` must outlive the result. REQUIRES: the device has a GPU,
+  // on which our kernel is loaded.
   static Status Make(const NcclApi& api, CudaDevice* device, Communicator* host,
                      std::unique_ptr<Communicator> fallback, const NcclOptions& options,
                      std::unique_ptr<Communicator>* out);
@@ -59,7 +60,7 @@ class NcclCommunicator : public Communicator {
                    double deadline, int rank, int size);
 
   Status Connect(const nccl::UniqueId& id) TFHVD_EXCLUDES(mutex_);
-  // Runs `calls(stream)`, a function that enqueues, with all that was collected enqueued before it.
+  // Enqueues all collected copies, then runs `calls(stream)`, which enqueues more.
   template <typename Calls>
   Status Run(const char* name, const Calls& calls) TFHVD_EXCLUDES(mutex_);
   template <typename Calls>
@@ -77,7 +78,7 @@ class NcclCommunicator : public Communicator {
   const int rank_;
   const int size_;
 
-  // Held while a thread is within NCCL: an abort must find nobody there.
+  // Held while a thread is within NCCL: an abort must not overlap a call.
   Mutex mutex_;
   nccl::Comm comm_ TFHVD_GUARDED_BY(mutex_) = nullptr;
   Status why_ TFHVD_GUARDED_BY(mutex_);  // not ok: aborted, and comm_ is null

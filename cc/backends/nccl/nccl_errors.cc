@@ -19,7 +19,7 @@ constexpr char kUnreachable[] =
     "to the interface that joins them (`ip -brief address` lists them), and check the firewall.";
 constexpr char kPeerEnded[] = "Another rank has ended; its own output says why.";
 
-// Words of NCCL 2.27.7, and of the system's errors that it passes on. The first that fits counts.
+// Texts of NCCL 2.27.7, and of the system's errors that it passes on. The first match counts.
 constexpr Cause kCauses[] = {
     {"duplicate gpu",
      "Two ranks use the same GPU. Give each its own: start at most as many ranks on a host as it "

@@ -1,4 +1,4 @@
-// NCCL's codes and texts as a Status: the one place.
+// NcclErrors: NCCL's codes and texts as a Status; no other file converts them.
 #pragma once
 
 #include <string>
@@ -8,11 +8,11 @@
 
 namespace tfhvd {
 
-// "ncclAllReduce failed: unhandled system error. NCCL says: <its last error>. <what is likely>".
-// `comm` may be null. An error of another rank is kAborted, all else kInternal.
+// Returns "ncclAllReduce failed: unhandled system error. NCCL says: <its last error>. <the likely
+// cause>". `comm` may be null. An error of another rank gives kAborted, any other kInternal.
 Status NcclFailed(const NcclApi& api, const char* call, nccl::Result result, nccl::Comm comm);
 
-// What NCCL's words usually mean, and what to do; "" where that is not known.
+// Returns the usual meaning of a text of NCCL, with advice; "" if it is unknown.
 std::string NcclLikelyCause(const std::string& words);
 
 }  // namespace tfhvd

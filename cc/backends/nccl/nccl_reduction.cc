@@ -65,7 +65,7 @@ std::optional<NcclReduction> PlanNcclReduction(DType dtype, const Reduction& red
   if (!IsFloat(dtype)) return std::nullopt;
 
   const double factor = reduction.prescale * reduction.postscale / divisor;
-  // A sum of float16 may be too large where its mean is not: it is made smaller first.
+  // A sum of float16 may overflow although its mean does not, so the input is scaled down first.
   if (sum && dtype == DType::kFloat16 && reduction.prescale == 1.0 && std::abs(factor) < 1.0) {
     (scale_input ? plan.before : plan.premul) = factor;
     return plan;

@@ -1,9 +1,9 @@
-// How a Reduction is computed with NCCL: by which of its operations, and with which factors of
-// ours. A pure function.
+// NcclReduction: how NCCL computes a Reduction: by which of its operations, and with which factors
+// of our kernel. A pure function.
 //
-// NCCL's own scaling keeps the factor in the tensor's type, so that a bfloat16 1/3 has 8 bits, and
-// switches off the reduction in the network's switches. Our kernel has neither flaw: what can be
-// done by a plain sum and one factor afterwards is.
+// NCCL's scaling has two flaws: it keeps the factor in the tensor's type, so that a bfloat16 1/3
+// has 8 bits, and it turns off reduction in the network's switches. Our kernel has neither, so a
+// plain sum with one factor afterwards is used whenever possible.
 #pragma once
 
 #include <optional>
@@ -16,17 +16,17 @@ namespace tfhvd {
 
 struct NcclReduction {
   nccl::RedOp op = nccl::kSum;
-  double before = 1.0;  // by our kernel, on what goes in
-  double premul = 1.0;  // by NCCL, on what goes in: instead of op
-  double after = 1.0;   // by our kernel, on what comes out
+  double before = 1.0;  // by our kernel, on the input
+  double premul = 1.0;  // by NCCL, on the input: instead of op
+  double after = 1.0;   // by our kernel, on the output
 };
 
-// Nothing for 16-bit integers, which NCCL does not reduce.
+// Returns nullopt for 16-bit integers, which NCCL does not reduce.
 std::optional<nccl::DataType> NcclType(DType dtype);
 
-// Nothing where NCCL cannot do it exactly: types that it does not have, and integers that are
-// averaged or scaled, which it would compute in their own type. `scale_input`: what goes in may be
-// scaled apart.
+// Returns nullopt if NCCL cannot compute the exact result: for types that it lacks, and for
+// integers that are averaged or scaled, because it would compute in their type. `scale_input`: the
+// input may be scaled separately.
 std::optional<NcclReduction> PlanNcclReduction(DType dtype, const Reduction& reduction, int ranks,
                                                bool scale_input);
 

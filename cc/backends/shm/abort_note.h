@@ -1,5 +1,5 @@
-// AbortNote: why a collective of the ranks of one host is over, in the memory that they share: what
-// one rank leaves is read by all of them. Lies in zeroed memory; the first note stays.
+// AbortNote: the reason why a collective of the ranks of one host has ended, in their shared
+// memory: one rank writes it and all read it. Must be in zeroed memory; the first note stays.
 #pragma once
 
 #include <atomic>
@@ -11,10 +11,10 @@ namespace tfhvd {
 
 class AbortNote {
  public:
-  // Any thread of any process. What is longer than there is room for is cut off.
+  // Writes the note, cut off if it is too long. Any thread of any process.
   void Leave(const Status& why);
 
-  // Ok where nobody has left one. Any thread of any process; a rank that dies while it writes its
+  // Returns ok if there is no note. Any thread of any process. A rank that dies while it writes its
   // note leaves none.
   Status Read() const;
 

@@ -21,7 +21,8 @@ Exchange::Exchange(char* memory, int rank, int ranks, int64_t slot_bytes, PeerWa
 
 Status Exchange::Claim(uint32_t round, char** slot) {
   for (int r = 0; r < ranks_; ++r) {
-    // All are done with round - 2; before the second round there is nothing to wait for.
+    // Waits until all are done with round - 2; before the second round there is nothing to wait
+    // for.
     if (r != rank_) TFHVD_RETURN_IF_ERROR(counters_[r].done.WaitFor(round - 1, r, monitor_));
   }
   *slot = Slot(round, rank_);

@@ -1,9 +1,9 @@
 // Exchange: how ranks of one host pass blocks through shared memory. Each rank has two slots. In
-// round t a rank posts a block in slot t % 2, reads what it wants of the others' slots, and says
-// that it is done; it may post round t + 2 only after all are done with round t, so nothing is
-// overwritten that somebody still reads.
+// round t a rank posts a block in slot t % 2, reads from the others' slots, and declares that it is
+// done. It may post round t + 2 only after all are done with round t, so that it overwrites nothing
+// that another rank still reads.
 //
-// All ranks take the same rounds. One thread a rank.
+// All ranks run the same rounds. One thread for each rank.
 #pragma once
 
 #include <cstdint>
@@ -15,33 +15,33 @@ namespace tfhvd {
 
 class Exchange {
  public:
-  // What a slot is divided into begins on a cache line.
+  // The parts of a slot begin on cache lines.
   static constexpr int64_t kLine = 64;
-  // Slots begin on pages, for a page lies on one NUMA node.
+  // Slots begin on pages, because each page is on one NUMA node.
   static constexpr int64_t kPage = 4096;
 
-  // The bytes of shared memory that an exchange takes.
+  // Returns the bytes of shared memory that an exchange needs.
   static int64_t SizeFor(int ranks, int64_t slot_bytes);
-  // Where a rank's slots begin in it; it alone writes them. Before the first rank's lies what all
-  // write.
+  // Returns where a rank's slots begin in that memory; only this rank writes them. The memory
+  // before the first rank's slots is written by all ranks.
   static int64_t SlotsOf(int rank, int ranks, int64_t slot_bytes);
 
-  // `memory` is zeroed, aligned to 64 bytes, and outlives this object, as does `monitor`.
+  // `memory` is zeroed and aligned to 64 bytes. It and `monitor` must outlive this object.
   Exchange(char* memory, int rank, int ranks, int64_t slot_bytes, PeerWaitMonitor* monitor);
 
   int64_t slot_bytes() const { return slot_bytes_; }
 
-  // This rank's slot for round `round`, once nobody reads it any more.
+  // Returns this rank's slot for round `round`, once no rank reads it any more.
   Status Claim(uint32_t round, char** slot);
-  // What was claimed is complete.
+  // Declares that the claimed slot is complete.
   void Post(uint32_t round) { counters_[rank_].posted.Set(round + 1); }
 
-  // Rank `rank`'s block of round `round`, once it has been posted.
+  // Returns rank `rank`'s block of round `round`, once it is posted.
   Status Read(uint32_t round, int rank, const char** slot);
-  // This rank has read all that it wants of round `round`.
+  // Declares that this rank has read everything that it needs of round `round`.
   void Done(uint32_t round) { counters_[rank_].done.Set(round + 1); }
 
-  // Ends every rank's sleep, so that each asks its monitor. Any thread.
+  // Ends every rank's sleep, so that each calls its monitor. Any thread.
   void WakeEveryone();
 
  private:

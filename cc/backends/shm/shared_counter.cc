@@ -9,7 +9,7 @@
 namespace tfhvd {
 namespace {
 
-// About 30 microseconds: the other rank is usually in the same place.
+// About 30 microseconds: the other rank is usually about as far.
 constexpr int kSpins = 500;
 constexpr int kYields = 20;
 
@@ -40,7 +40,7 @@ Status SharedCounter::SleepFor(uint32_t value, int rank, PeerWaitMonitor* monito
     const uint32_t current = value_.load(std::memory_order_seq_cst);
     if (Reached(current, value)) break;
     const bool woken = FutexWait(&value_, current, pacer.interval());
-    // The counter may be woken without a new value: then somebody has ended the collective.
+    // A wake-up without a new value means that a rank has ended the collective.
     const bool ended = woken && value_.load(std::memory_order_seq_cst) == current;
     if (ended || pacer.Due()) status = monitor->OnPeerWait(rank, pacer.waited());
   }

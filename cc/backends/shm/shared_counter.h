@@ -1,6 +1,6 @@
-// SharedCounter: a number in shared memory that one process advances and others wait for. The
-// waiting spins briefly, then yields, then sleeps in the kernel, so that a waiting rank leaves its
-// core to the computation; the advancing side pays for a system call only where somebody sleeps.
+// SharedCounter: a number in shared memory that one process increases and others wait for. A
+// waiting process spins briefly, then yields, then sleeps in the kernel, so that it leaves its core
+// to the computation. The increasing process makes a system call only if another one sleeps.
 //
 // Values are compared by their distance, so that wrapping around is harmless.
 #pragma once
@@ -12,11 +12,12 @@
 
 namespace tfhvd {
 
-// Whom a wait for another rank's counter asks whether to go on. Not thread-safe.
+// Called while a rank waits for another rank's counter, to decide whether to continue. Not
+// thread-safe.
 class PeerWaitMonitor {
  public:
   virtual ~PeerWaitMonitor() = default;
-  // Called when a WaitPacer says so; not ok ends the wait.
+  // Called when a WaitPacer says so; an error ends the wait.
   virtual Status OnPeerWait(int rank, double waited_seconds) = 0;
 };
 
@@ -24,14 +25,15 @@ class alignas(64) SharedCounter {
  public:
   uint32_t value() const { return value_.load(std::memory_order_acquire); }
 
-  // Everything written before is seen by who waits for `value`. One process advances a counter.
+  // Sets the counter. A process that waits for `value` sees everything written before. Only one
+  // process sets a counter.
   void Set(uint32_t value);
 
-  // Returns once the counter has reached `value`, or the monitor ends the wait. `rank` is whose
-  // counter it is.
+  // Returns when the counter has reached `value`, or the monitor ends the wait. `rank`: the owner
+  // of the counter.
   Status WaitFor(uint32_t value, int rank, PeerWaitMonitor* monitor);
 
-  // Ends the sleep of whoever waits, so that it asks its monitor. Any process.
+  // Ends the sleep of waiting processes, so that they call their monitors. Any process.
   void WakeSleepers();
 
  private:

@@ -15,10 +15,10 @@ namespace {
 
 constexpr int64_t kNonceBytes = sizeof(SharedMemory::Handle::nonce);
 
-// The file holds the memory, and the nonce behind it.
+// The file holds the memory, followed by the nonce.
 int64_t FileBytes(int64_t bytes) { return bytes + kNonceBytes; }
 
-// The number of this process's PID namespace, 0 where it cannot be known.
+// Returns the number of this process's PID namespace, 0 if it is unknown.
 uint64_t PidNamespace() {
   struct stat about = {};
   return stat("/proc/self/ns/pid", &about) == 0 ? about.st_ino : 0;
@@ -91,7 +91,7 @@ Status SharedMemory::Open(const Handle& handle, int64_t bytes, SharedMemory* out
   if (here != handle.pid_namespace) {
     return NotTheMemory(handle, "of another PID namespace than this rank's");
   }
-  // The file is examined before it is opened: to open a device may have effects.
+  // Examines the file before opening it, because opening a device may have effects.
   struct stat about = {};
   const std::string path = handle.path();
   const auto cannot_open = [&path] {

@@ -1,10 +1,11 @@
-// SharedMemory: a zeroed stretch of memory that processes of one host share. Each of them reserves
-// the parts that it writes: so they lie on its own NUMA node, and cannot be missing later.
+// SharedMemory: zeroed memory that processes of one host share. Each process reserves the parts
+// that it writes: so they are on its NUMA node, and cannot be missing later.
 //
 // It has no name: it is an anonymous file that peers open through the owner's entry in /proc. So
-// there is nothing to clean up after a job that was killed, and the size of /dev/shm does not
-// matter. In another container a process number means another process. So a peer checks that the
-// file is the owner's, and compares random bytes behind the memory with those that the owner sent.
+// nothing is left to clean up after a killed job, and the size of /dev/shm does not matter. In
+// another container a process number means another process. Therefore a peer checks that the file
+// belongs to the owner, and compares the random bytes behind the memory with those that the owner
+// sent.
 #pragma once
 
 #include <cstdint>
@@ -30,11 +31,11 @@ class SharedMemory {
     return *this;
   }
 
-  // How a peer finds the memory, and tells it from any other. Plain bytes, to be sent.
+  // How a peer finds the memory and distinguishes it from any other. Plain bytes, to be sent.
   struct Handle {
     int64_t pid = 0;  // of the owner; 0: there is no memory
     int64_t file = -1;
-    uint64_t pid_namespace = 0;  // in which `pid` counts
+    uint64_t pid_namespace = 0;  // in which `pid` is valid
     uint64_t device = 0;
     uint64_t inode = 0;
     uint64_t nonce[2] = {0, 0};
@@ -42,21 +43,22 @@ class SharedMemory {
     std::string path() const;
   };
 
-  // Makes `bytes` bytes, or kUnavailable. None may be touched before somebody has reserved them.
+  // Makes `bytes` bytes, or returns kUnavailable. A part must not be touched before a process has
+  // reserved it.
   static Status Create(int64_t bytes, SharedMemory* out);
 
-  // Maps what another process of this host has made. kUnavailable where that process cannot be seen
-  // (another container, another user), or where what is seen is not this memory.
+  // Maps the memory of another process on this host. Returns kUnavailable if that process cannot be
+  // seen (another container, another user), or if the file found is not this memory.
   static Status Open(const Handle& handle, int64_t bytes, SharedMemory* out);
 
-  // Has these bytes backed by memory now, by that of this process's node where nobody else had the
-  // same page first; kUnavailable where there is no more. Until Seal.
+  // Backs these bytes with memory now, on this process's NUMA node unless another process was first
+  // on the same page; returns kUnavailable if there is no memory left. Only before Seal.
   Status Reserve(const Part& part);
 
-  // For peers, as long as this object lives or Seal has not been called. Owner only.
+  // For peers; valid during the life of this object until Seal. Owner only.
   Handle handle() const;
 
-  // Every peer has mapped and reserved what it needs: gives up the file, keeps the mapping.
+  // Gives up the file and keeps the mapping: every peer has mapped and reserved its parts.
   void Seal();
 
   char* data() const { return data_; }

@@ -9,11 +9,11 @@
 namespace tfhvd {
 namespace {
 
-// One exchange in which everybody reduces everything is faster up to this many bytes of all ranks
-// together; and for few ranks always.
+// The number of bytes of all ranks together up to which a single exchange, in which every rank
+// reduces everything, is faster. For few ranks it always is.
 constexpr int64_t kSmallBytes = 256 * 1024;
 
-// A reduced part is passed on while it is still in the nearest cache.
+// The size of steps, so that a reduced part is copied while it is still in the nearest cache.
 constexpr int64_t kReduceStep = 16 * 1024;
 
 int64_t PartBegin(int64_t bytes, int ranks, int rank) {
@@ -22,12 +22,12 @@ int64_t PartBegin(int64_t bytes, int ranks, int rank) {
   return std::min(bytes, rounded * rank);
 }
 
-// Goes through spans in parts that lie in one of them each.
+// Walks through spans in parts, each of which is in one span.
 class Walk {
  public:
   explicit Walk(const Span* spans) : span_(spans) {}
 
-  // The next part, of at most `most` bytes. REQUIRES: there are more; most > 0.
+  // Returns the next part, of at most `most` bytes. REQUIRES: there are more; most > 0.
   Span Next(int64_t most) {
     for (; at_ == span_->bytes; ++span_) at_ = 0;
     const Span part{static_cast<const char*>(span_->in) + at_, static_cast<char*>(span_->out) + at_,
@@ -43,7 +43,8 @@ class Walk {
 
 }  // namespace
 
-// A block of a reduction: `bytes` bytes at `in` and `out`, in turn `values` and later `results`.
+// A block of a reduction: `bytes` bytes at `in` and `out`, first in the exchange of values, then in
+// that of results.
 struct ShmCommunicator::Block {
   const char* in;
   char* out;
@@ -58,7 +59,7 @@ Status ShmCommunicator::PostValues(Block* block) {
   TFHVD_RETURN_IF_ERROR(values_.Claim(block->values, &slot));
   {
     const TimedBlock::Work work(&block->timed);
-    // All but this rank's own part, which nobody else reads.
+    // All except this rank's part, which no other rank reads.
     const int64_t begin = PartBegin(block->bytes, ranks_, rank_);
     const int64_t end = PartBegin(block->bytes, ranks_, rank_ + 1);
     CopyIn(slot, block->in, begin, block->timed.stores());
@@ -97,7 +98,7 @@ Status ShmCommunicator::ReducePart(Block* block, DType dtype, const Reduction& r
 }
 
 Status ShmCommunicator::CopyResults(Block* block) {
-  // Each rank begins with its neighbour, so that they do not all read the same memory.
+  // Each rank begins with its neighbour, so that the ranks do not all read the same memory.
   for (int i = 1; i < ranks_; ++i) {
     const int r = (rank_ + i) % ranks_;
     const char* slot = nullptr;
@@ -112,13 +113,13 @@ Status ShmCommunicator::CopyResults(Block* block) {
   return Status::Ok();
 }
 
-// One exchange in which everybody reduces everything.
+// Returns whether to use a single exchange in which every rank reduces everything.
 bool ShmCommunicator::IsDirect(int64_t bytes) const {
   return ranks_ <= kFewRanks || bytes * ranks_ <= kSmallBytes;
 }
 
-// Every rank posts all its values and reduces everybody's; the next block is posted before this one
-// is waited for.
+// Every rank posts all its values and reduces those of all ranks. It posts the next block before it
+// waits for this one.
 Status ShmCommunicator::DirectAllReduce(const Span* spans, int64_t bytes, DType dtype,
                                         const Reduction& reduction, StoreIn store) {
   const int64_t block_bytes = std::min(options_.block_bytes, values_.slot_bytes());
@@ -195,7 +196,7 @@ Status ShmCommunicator::AllReduce(const void* in, void* out, int64_t count, DTyp
   }
   const int64_t block_bytes = values_.slot_bytes() / Exchange::kLine * Exchange::kLine;
   const int64_t blocks = (bytes + block_bytes - 1) / block_bytes;
-  // Three are in flight: one whose values are posted, one that is reduced, one that is copied out.
+  // Three are in flight: one with posted values, one that is reduced, one that is copied out.
   std::array<Block, 3> in_flight;
   const auto block = [&](int64_t k) { return &in_flight[static_cast<size_t>(k % 3)]; };
   for (int64_t k = 0; k < blocks + 2; ++k) {

@@ -1,5 +1,5 @@
-// How ranks of one host come to share memory: the first one makes it and tells the others where it
-// is, and each reserves what it writes.
+// ShmBootstrap: how ranks of one host establish shared memory: the first rank makes it and sends
+// its handle, and each reserves the parts that it writes.
 #include <vector>
 
 #include "cc/backends/shm/shm_communicator.h"
@@ -9,14 +9,14 @@
 namespace tfhvd {
 namespace {
 
-// The most memory that one communicator takes; with many ranks the slots get smaller.
+// The most memory that one communicator takes; with many ranks the slots are smaller.
 constexpr int64_t kMostBytes = 64 << 20;
 constexpr int64_t kLeastSlot = 64 << 10;
 
 using Parts = std::vector<SharedMemory::Part>;
 
-// Whether all went well: else this rank's own failure, or that there is another's. The first rank
-// that failed is `first`.
+// Sets `all` to ok if every rank is ok; otherwise to this rank's error, or to an error that names
+// another rank's. `first`: the first rank that failed.
 Status EveryoneOk(Communicator* host, const Status& mine, int64_t* first, Status* all) {
   *first = mine.ok() ? host->size() : host->rank();
   Reduction min;
@@ -34,9 +34,9 @@ Status Reserve(const Parts& parts, SharedMemory* memory) {
   return Status::Ok();
 }
 
-// Collective: the first rank makes `bytes` bytes, all map them, and each reserves its `parts`.
-// Either all succeed or all fail. `lacks`: whether this rank is the first of those that fail, and
-// does for a lack of memory.
+// Collective. The first rank makes `bytes` bytes, all map them, and each reserves its `parts`. All
+// ranks succeed or all fail. `lacks`: whether this rank is the first that failed, and for a lack of
+// memory.
 Status ShareMemory(Communicator* host, int64_t bytes, const Parts& parts,
                    const Failpoints& failpoints, SharedMemory* memory, bool* lacks) {
   Status mine;
@@ -62,7 +62,7 @@ Status ShareMemory(Communicator* host, int64_t bytes, const Parts& parts,
   return everyone;
 }
 
-// Collective over `host`: a communicator with slots of just that size.
+// Makes a communicator with slots of exactly the size in `options`. Collective over `host`.
 Status MakeOfSize(Communicator* host, const ShmOptions& options,
                   std::unique_ptr<Communicator>* out) {
   const int ranks = host->size();
@@ -71,7 +71,7 @@ Status MakeOfSize(Communicator* host, const ShmOptions& options,
   const Status shared = ShareMemory(host, ShmCommunicator::SizeFor(ranks, options),
                                     ShmCommunicator::PartsOf(host->rank(), ranks, options),
                                     options.failpoints, memory.get(), &lacks);
-  // Peers that cannot be seen are as they are; a lack of memory somebody can mend.
+  // Invisible peers cannot be helped, but the user can mend a lack of memory.
   if (lacks) options.log.Warning(shared.message() + ". Until then collectives are slower.");
   TFHVD_RETURN_IF_ERROR(shared);
   *out = std::make_unique<ShmCommunicator>(std::move(memory), host->rank(), ranks, options);

@@ -8,7 +8,7 @@
 namespace tfhvd {
 namespace {
 
-// What lies before the exchanges, which begin on a page.
+// The size of the memory before the exchanges, which begin on a page.
 constexpr int64_t kNoteBytes = 4096;
 static_assert(sizeof(AbortNote) <= kNoteBytes, "the note has its place");
 
@@ -49,7 +49,7 @@ int ShmCommunicator::JobRank(int rank) const {
   return options_.job_ranks.empty() ? rank : options_.job_ranks[static_cast<size_t>(rank)];
 }
 
-// Whoever ends its wait ends it for all: the others would wait for this rank.
+// A rank that ends its wait ends it for all ranks: the others would wait for this rank.
 Status ShmCommunicator::OnPeerWait(int rank, double waited_seconds) {
   Status status = Poll();
   if (status.ok()) {
@@ -88,7 +88,7 @@ Status ShmCommunicator::AllGather(const void* in, void* out, const std::vector<i
     to[r] = at;
     at += bytes[r];
   }
-  // Input and output may be the same: then the own block moves within it.
+  // Input and output may be the same: then this rank's block moves within the buffer.
   if (bytes[rank_] > 0 && from != to[rank_]) {
     std::memmove(to[rank_], from, static_cast<size_t>(bytes[rank_]));
   }
@@ -173,8 +173,8 @@ Status ShmCommunicator::ReduceScatter(const void* in, void* out, const std::vect
 }
 
 // Moves blocks of up to `most` bytes from every rank to every other. A round carries a lane of
-// bytes for each rank: `fill` puts what follows `at` of this rank's block for `rank` into the slot,
-// then `take` finds the others' lanes for this rank in `from_`.
+// bytes for each rank: `fill` copies into the slot, for each `rank`, the part of this rank's block
+// that begins at `at`; then `take` finds in `from_` the others' lanes for this rank.
 template <typename Fill, typename Take>
 Status ShmCommunicator::ByLanes(int64_t most, const Fill& fill, const Take& take) {
   const int64_t lane = values_.slot_bytes() / ranks_ / Exchange::kLine * Exchange::kLine;
@@ -220,8 +220,8 @@ Status ShmCommunicator::AllToAll(const void* in, const std::vector<int64_t>& sen
   if (send_bytes[rank_] > 0)
     std::memcpy(to[rank_], from[rank_], static_cast<size_t>(send_bytes[rank_]));
 
-  // No rank knows all the others' sizes, so everybody takes as many rounds as the largest block
-  // needs: that is agreed on first.
+  // No rank knows the sizes of all others, so all ranks take as many rounds as the largest block
+  // needs: they agree on that first.
   int64_t most = 0;
   for (int r = 0; r < ranks_; ++r) most = std::max({most, send_bytes[r], recv_bytes[r]});
   Reduction max;
@@ -232,7 +232,7 @@ Status ShmCommunicator::AllToAll(const void* in, const std::vector<int64_t>& sen
     CopyIn(slot, from[rank] + at, std::clamp<int64_t>(send_bytes[rank] - at, 0, lane), stores);
   };
   const auto take = [&](int64_t at, int64_t lane) {
-    // Each rank begins with its neighbour, so that they do not all read the same memory.
+    // Each rank begins with its neighbour, so that the ranks do not all read the same memory.
     for (int i = 1; i < ranks_; ++i) {
       const int r = (rank_ + i) % ranks_;
       const int64_t bytes = std::clamp<int64_t>(recv_bytes[r] - at, 0, lane);

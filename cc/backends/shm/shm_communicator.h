@@ -1,10 +1,10 @@
-// ShmCommunicator: collectives of ranks on one host through memory that they share.
+// ShmCommunicator: collectives of ranks on one host through shared memory.
 //
-// Large reductions go in blocks. Of each block every rank reduces one part, for all: the ranks post
-// their values (first exchange), each reduces its part and posts the result (second exchange), each
-// copies the others' results out. The three steps of consecutive blocks overlap, so ranks seldom
-// wait for each other. Small reductions, and all of two ranks, take one exchange: every rank
-// reduces everything.
+// Large reductions are divided into blocks. Every rank reduces one part of each block, for all
+// ranks: the ranks post their values (first exchange), each reduces its part and posts the result
+// (second exchange), and each copies the others' results out. These three steps overlap for
+// consecutive blocks, so that ranks rarely wait for each other. Small reductions, and all
+// reductions of two ranks, take one exchange: every rank reduces everything.
 #pragma once
 
 #include <memory>
@@ -25,32 +25,34 @@
 namespace tfhvd {
 
 struct ShmOptions {
-  // Two slots a rank and exchange stay within a core's cache while the memory bus is busy enough.
+  // Two slots for each rank and exchange fit into a core's cache and still keep the memory bus
+  // busy.
   int64_t slot_bytes = 256 << 10;
-  // Of a reduction in one exchange: what is written stays in the near cache of its core until the
-  // other reads it.
+  // For a reduction in one exchange: values stay in the near cache of the writing core until the
+  // other rank reads them.
   int64_t block_bytes = 128 << 10;
-  // How what others are to read is written; nothing: as StoreChoice finds out.
+  // How to write the values for others; nullopt: as StoreChoice finds out.
   std::optional<StoreIn> stores;
-  // An allreduce's result of so many bytes, not written over the input, goes past the caches: from
-  // here on that is no slower even where it is read at once, and in a step others come first.
+  // An allreduce's result of at least so many bytes, not written over the input, bypasses the
+  // caches: from this size on that is not slower even if the result is read at once, and in a step
+  // other results come first.
   int64_t result_past_caches = 1 << 20;
   Log log;
   Failpoints failpoints;
   std::vector<int> job_ranks;  // the ranks' numbers in the job, for messages; empty: the same
 };
 
-// Collective over `host`, whose ranks must all be on one host: they find each other's memory
-// through it. They take a page a slot, and as much as `options` say once a call needs it. Either
-// all ranks get a communicator, or all get the same kind of error (kUnavailable where memory cannot
-// be shared).
+// Makes a communicator over the ranks of `host`, which must all be on one host; they find each
+// other's memory through it. Collective. It takes a page for each slot, and as much as `options`
+// say once a call needs it. All ranks get a communicator, or all get the same kind of error
+// (kUnavailable if memory cannot be shared).
 Status MakeShmCommunicator(Communicator* host, const ShmOptions& options,
                            std::unique_ptr<Communicator>* out);
 
 class ShmCommunicator : public Communicator, private PeerWaitMonitor {
  public:
   static int64_t SizeFor(int ranks, const ShmOptions& options);
-  // What of it a rank is to reserve.
+  // Returns the parts of it that a rank must reserve.
   static std::vector<SharedMemory::Part> PartsOf(int rank, int ranks, const ShmOptions& options);
 
   // `memory` is zeroed at first, mapped by all ranks, and reserved.
@@ -74,15 +76,16 @@ class ShmCommunicator : public Communicator, private PeerWaitMonitor {
                   const std::vector<int64_t>& recv_bytes) override;
   Status Barrier() override;
   bool prompt() const override { return true; }
-  // Whether no rank has aborted the collectives.
+  // Returns whether no rank has aborted the collectives.
   Status Poll() override { return note_->Read(); }
   void Abort(const Status& why) override;
 
  private:
   struct Block;  // a reduction's block in flight
 
-  // Of so few everybody reduces everything: each would read half of the other's values and half of
-  // its results, and now reads the values whole.
+  // The number of ranks up to which every rank reduces everything. With two, each would otherwise
+  // read half of the other's values and half of its results; this way it reads all of the other's
+  // values.
   static constexpr int kFewRanks = 2;
 
   int JobRank(int rank) const;
@@ -103,9 +106,9 @@ class ShmCommunicator : public Communicator, private PeerWaitMonitor {
   const int ranks_;
   const ShmOptions options_;
   AbortNote* const note_;             // in shared memory
-  std::vector<const char*> from_;     // by rank: where a step reads; kept to save allocations
-  std::vector<const void*> sources_;  // the same for ReduceRanks
-  // How the blocks are written, of each kind: what takes one is not what takes the other.
+  std::vector<const char*> from_;     // by rank: the source of a step; kept to save allocations
+  std::vector<const void*> sources_;  // likewise for ReduceRanks
+  // How to write blocks of each kind: the kinds differ in the time of each way.
   StoreChoice in_one_;  // reductions in one exchange
   StoreChoice in_two_;
   StoreChoice gathered_;

@@ -13,7 +13,7 @@ namespace {
 
 constexpr uint64_t kRingBytes = 32 * 1024;
 
-// About 30 microseconds: an answer to what was just sent usually comes within that time.
+// About 30 microseconds: the answer to a message usually comes within that time.
 constexpr int kSpins = 500;
 
 using Length = uint32_t;
@@ -30,7 +30,7 @@ struct alignas(64) ShmControlPlane::Doorbell {
   }
 };
 
-// Bytes from one rank to another: one writes, one reads. Positions count all bytes ever.
+// Bytes from one rank to another: one writes, one reads. Positions count all bytes so far.
 struct ShmControlPlane::RingBuffer {
   alignas(64) std::atomic<uint64_t> written;
   alignas(64) std::atomic<uint64_t> read;
@@ -78,7 +78,7 @@ void ShmControlPlane::Push(Peer* peer) {
     const uint64_t at = ring->written.load(std::memory_order_relaxed);
     uint64_t space = kRingBytes - (at - ring->read.load(std::memory_order_acquire));
     if (space == 0) {
-      // Look once more after saying so: the reader may just have made space.
+      // Checks again after writer_waits is set: the reader may have made space in between.
       ring->writer_waits.store(1, std::memory_order_seq_cst);
       space = kRingBytes - (at - ring->read.load(std::memory_order_seq_cst));
       if (space == 0) break;
@@ -98,7 +98,7 @@ void ShmControlPlane::Push(Peer* peer) {
   if (rang) peer->bell->Ring();
 }
 
-// Reads what there is; true once a message is whole.
+// Reads the bytes that are there; returns true when a message is complete.
 bool ShmControlPlane::Pull(Peer* peer, std::string* message) {
   RingBuffer* ring = peer->in;
   while (true) {
@@ -172,13 +172,13 @@ void ShmControlPlane::BeginInline() {
   seen_inline_ = bell_->rings.load(std::memory_order_seq_cst);
 }
 
-// Says that somebody sleeps, which may not be so: then a ring costs a call of the kernel more.
+// Marks this rank as asleep, even if it is not: then a ring costs an unnecessary system call.
 void ShmControlPlane::EndInline() {
   bell_->asleep.store(1, std::memory_order_seq_cst);
   if (bell_->rings.load(std::memory_order_seq_cst) != seen_inline_) FutexWakeAll(&bell_->rings);
 }
 
-// Sequentially consistent, like the reading: of two ranks that vote at once one sees both votes.
+// Sequentially consistent, like Word: of two ranks that vote at once, at least one sees both votes.
 void ShmControlPlane::Cast(uint64_t word) {
   ballots_[rank_].word.store(word, std::memory_order_seq_cst);
 }

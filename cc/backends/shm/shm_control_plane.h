@@ -1,7 +1,7 @@
-// ShmControlPlane: the negotiation's messages between ranks of one host. Each rank has a ring of
-// bytes to rank 0 and one from it, and a doorbell that is rung when something arrives, or when a
-// full ring has space again. Nothing polls: a rank that waits sleeps in the kernel. The ranks vote
-// with a word each.
+// ShmControlPlane: the negotiation's messages between ranks of one host. Each rank has a ring
+// buffer to rank 0 and one from it, and a doorbell that rings when bytes arrive, or when a full
+// ring has space again. No rank polls: a waiting rank sleeps in the kernel. The ranks vote with one
+// word each.
 #pragma once
 
 #include <deque>
@@ -15,8 +15,9 @@
 
 namespace tfhvd {
 
-// Collective over `host`, whose ranks must all be on one host. Either all ranks get a control
-// plane, or all get the same kind of error (kUnavailable where memory cannot be shared).
+// Makes a control plane over the ranks of `host`, which must all be on one host. Collective. All
+// ranks get a control plane, or all get the same kind of error (kUnavailable if memory cannot be
+// shared).
 Status MakeShmControlPlane(Communicator* host, std::unique_ptr<ControlPlane>* out);
 
 class ShmControlPlane : public ControlPlane, private VoteBoard {
@@ -54,13 +55,13 @@ class ShmControlPlane : public ControlPlane, private VoteBoard {
   void Note(uint64_t word) override;
   uint64_t noted() const override;
 
-  // What this rank still has to write to one peer, and what it has read of an unfinished message.
+  // The unwritten messages to one peer, and the part of an unfinished message from it.
   struct Peer {
     RingBuffer* out = nullptr;  // in shared memory
     RingBuffer* in = nullptr;
     Doorbell* bell = nullptr;
-    std::deque<std::string> outbox;  // with their lengths before them
-    size_t written = 0;              // of the outbox' first
+    std::deque<std::string> outbox;  // each begins with its length
+    size_t written = 0;              // of the first message of outbox
     std::string inbox;
   };
 
@@ -73,9 +74,9 @@ class ShmControlPlane : public ControlPlane, private VoteBoard {
   Doorbell* bell_;            // this rank's, in shared memory
   Ballot* ballots_;           // by rank, then that of Note; in shared memory
   uint32_t answered_ = 0;     // rings of the bell that a Wait has answered
-  uint32_t seen_inline_ = 0;  // those that inline execution has
+  uint32_t seen_inline_ = 0;  // rings that inline execution has answered
   std::vector<Peer> peers_;   // by rank; only rank 0 has more than one in use
-  int next_ = 0;              // whom Receive asks first, so that none waits for long
+  int next_ = 0;              // the first peer that Receive asks, in turn, so that none waits long
 };
 
 }  // namespace tfhvd

@@ -6,8 +6,8 @@
 
 namespace tfhvd {
 
-// The communicator for a call of so many bytes, as many on every rank. A rank that has aborted
-// the first one has aborted both.
+// Returns the communicator for a call of `bytes` bytes, equal on every rank. An abort of the first
+// one is an abort of both.
 Status SizedShmCommunicator::For(int64_t bytes, Communicator** communicator) {
   TFHVD_RETURN_IF_ERROR(first_->Poll());
   if (bytes > few_) {
@@ -74,7 +74,7 @@ Status SizedShmCommunicator::ReduceScatter(const void* in, void* out,
   return communicator->ReduceScatter(in, out, counts, dtype, reduction);
 }
 
-// A rank knows only its own sizes. Ranks exchange them if there is no larger communicator yet; an
+// A rank knows only its sizes. Ranks exchange them if there is no larger communicator yet; an
 // existing one counts as needed.
 Status SizedShmCommunicator::AllToAll(const void* in, const std::vector<int64_t>& send_bytes,
                                       void* out, const std::vector<int64_t>& recv_bytes) {

@@ -1,9 +1,9 @@
 // SizedShmCommunicator: collectives of one host in as much shared memory as they need. It begins
-// with a page a slot, in which small ones go. With the first larger one the ranks make more, which
-// they give back when no call has needed it for long. A process set that is not used, or only for
-// a few numbers, takes next to no memory.
+// with a page for each slot, for small calls. With the first larger call the ranks make a larger
+// communicator, which they give up when no call has needed it for long. So a process set that is
+// not used, or only for a few numbers, takes almost no memory.
 //
-// Ranks decide by what all of them know: the sizes of a call, and how many calls there were.
+// Ranks decide from facts that all of them know: the sizes of a call, and the number of calls.
 #pragma once
 
 #include <functional>
@@ -17,14 +17,14 @@ namespace tfhvd {
 
 class SizedShmCommunicator : public Communicator {
  public:
-  // So many calls in a row that need no more than the first memory have the rest given back.
+  // The larger memory is given back after so many calls in a row that do not need it.
   static constexpr int kCallsToKeep = 10000;
 
-  // Collective: makes the larger one, over the first one. kUnavailable on all ranks if there is no
-  // memory: then all calls go through the first one.
+  // Makes the larger communicator, over the first one. Collective. Returns kUnavailable on all
+  // ranks if there is no memory: then all calls use the first one.
   using Make = std::function<Status(Communicator* first, std::unique_ptr<Communicator>* out)>;
 
-  // `first` serves calls of up to `few` bytes.
+  // `first` is for calls of up to `few` bytes.
   SizedShmCommunicator(std::unique_ptr<Communicator> first, int64_t few, Make make)
       : first_(std::move(first)), few_(few), make_(std::move(make)) {}
 
@@ -49,7 +49,7 @@ class SizedShmCommunicator : public Communicator {
   void Abort(const Status& why) override TFHVD_EXCLUDES(mutex_);
   void SetWaitMonitor(WaitMonitor* monitor) override;
 
-  // Whether it has more than the first memory now. The engine's thread.
+  // Returns whether the larger communicator exists now. The engine's thread.
   bool is_large() const { return larger_ != nullptr; }
 
  private:
@@ -60,10 +60,10 @@ class SizedShmCommunicator : public Communicator {
   const std::unique_ptr<Communicator> first_;
   const int64_t few_;
   const Make make_;
-  Mutex mutex_;  // against Abort: `larger_` changes on the engine's thread alone
+  Mutex mutex_;  // for Abort: only the engine's thread changes `larger_`
   std::unique_ptr<Communicator> larger_;
   bool refused_ = false;  // there is no memory for it
-  int calls_ = 0;         // since one needed it
+  int calls_ = 0;         // since a call needed it
 };
 
 }  // namespace tfhvd

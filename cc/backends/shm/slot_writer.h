@@ -1,6 +1,6 @@
-// SlotWriter: writes pieces into a slot one after the other, through the caches or past them. What
-// goes past the caches does so in whole lines: pieces too small for that are put together first, in
-// memory of the writer's own that stays in its nearest cache.
+// SlotWriter: writes pieces into a slot one after the other, through the caches or past them.
+// Writes past the caches consist of whole lines: smaller pieces are collected first, in the
+// writer's memory, which stays in the nearest cache.
 #pragma once
 
 #include <array>
@@ -12,15 +12,15 @@ namespace tfhvd {
 
 class SlotWriter {
  public:
-  // What small pieces are put together in; kept by the caller, for it is used again and again.
+  // The memory in which small pieces are collected; the caller keeps it for reuse.
   using Near = std::array<char, 16 << 10>;
 
-  // `slot` begins on a cache line; both outlive this object.
+  // `slot` begins on a cache line; it and `near` must outlive this object.
   SlotWriter(char* slot, StoreIn stores, Near* near) : at_(slot), stores_(stores), near_(*near) {}
 
   void Add(const char* from, int64_t bytes);
 
-  // After the last piece: everything is visible to others before a later release store.
+  // Ends the writing: everything is visible to other ranks before a later release store.
   void End();
 
  private:

@@ -5,8 +5,8 @@
 namespace tfhvd {
 namespace {
 
-// Past the caches where that is clearly faster, and until it no longer is: a difference of a tenth
-// changes with the sizes of the blocks.
+// Writes past the caches once that is clearly faster, until it no longer is: a difference of a
+// tenth changes with the sizes of the blocks.
 constexpr double kClearlyFaster = 0.75;
 constexpr double kNoLongerFaster = 0.9;
 

@@ -1,5 +1,5 @@
-// TimedBlock: a block on its way through shared memory: how its rank writes it, and how long that
-// and the reading of the others' takes, for the StoreChoice of its kind. One thread.
+// TimedBlock: a block on its way through shared memory: how its rank writes it, and how long
+// writing it and reading the others' takes, for the StoreChoice of its kind. One thread.
 #pragma once
 
 #include <chrono>
@@ -13,15 +13,16 @@ namespace tfhvd {
 class TimedBlock {
  public:
   TimedBlock() = default;
-  // `choice` outlives it, and is told of it by End.
+  // `choice` must outlive this object; End reports the times to it.
   TimedBlock(StoreChoice* choice, int64_t bytes)
       : choice_(choice), bytes_(bytes), block_(choice->Next(bytes)) {}
-  // It is written so, and nobody is told.
+  // A block that is written as `stores` says, without reports.
   explicit TimedBlock(StoreIn stores) { block_.stores = stores; }
 
   StoreIn stores() const { return block_.stores; }
 
-  // While one lives, its rank writes or reads; where the block does not count nothing is measured.
+  // Measures the writing or reading of a rank during its lifetime; measures nothing if the block
+  // does not count.
   class Work {
    public:
     explicit Work(TimedBlock* block) : block_(*block) {

@@ -15,7 +15,7 @@ Status TcpControlPlane::Send(int to, std::string bytes) {
                             std::move(bytes));
 }
 
-// What a lost rank has sent before is taken first: it may say why.
+// Returns earlier messages of a failed rank first: they may say why it failed.
 Status TcpControlPlane::Receive(std::optional<Message>* message) {
   *message = mesh_->TakeMessage(context_, plane_);
   if (!message->has_value()) {

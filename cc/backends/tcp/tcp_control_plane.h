@@ -1,5 +1,5 @@
-// The control plane over TCP: whoever sleeps is woken by a message. See cc/comm/control_plane.h for
-// the contract.
+// TcpControlPlane: the control plane over TCP: a message wakes a sleeping rank. See
+// cc/comm/control_plane.h for the contract.
 #pragma once
 
 #include <chrono>
@@ -15,7 +15,7 @@ namespace tfhvd {
 
 class TcpControlPlane : public ControlPlane {
  public:
-  // The mesh outlives it. `members`: the ranks in the mesh of this plane's, in their order.
+  // The mesh must outlive this object. `members`: the plane's ranks in the mesh, in their order.
   TcpControlPlane(TcpMesh* mesh, uint64_t context, uint32_t plane, std::vector<int> members,
                   int rank);
 
@@ -34,7 +34,7 @@ class TcpControlPlane : public ControlPlane {
   const uint32_t plane_;
   const std::vector<int> members_;
   const int rank_;
-  Backoff backoff_;  // how long to stay awake where a message is expected
+  Backoff backoff_;  // how long to stay awake while a message is expected
 };
 
 }  // namespace tfhvd

@@ -14,10 +14,11 @@ namespace tfhvd {
 namespace {
 
 constexpr int kEvents = 64;
-// Connections without a handshake that a process holds, besides one for each that its peers make.
+// The number of connections without a handshake that a process holds, in addition to one for each
+// connection of its peers.
 constexpr int kMoreStrangers = 32;
 constexpr std::chrono::seconds kForHandshake(10);
-// How long nothing is accepted while the process is short of descriptors.
+// How long the door accepts nothing when the process is short of descriptors.
 constexpr std::chrono::milliseconds kRest(250);
 
 }  // namespace
@@ -99,7 +100,7 @@ bool TcpDoor::Advance(Strangers::iterator each, std::vector<Guest>* guests) {
     std::string reply;
     bytes.resize(static_cast<size_t>(std::max<ssize_t>(got, 0)));
     refused = got <= 0 || !stranger.handshake.Feed(bytes, &reply).ok() ||
-              // A new socket's buffer takes it as a whole.
+              // A new socket's buffer takes all bytes.
               send(stranger.fd.get(), reply.data(), reply.size(), MSG_NOSIGNAL | MSG_DONTWAIT) !=
                   static_cast<ssize_t>(reply.size());
   }
@@ -113,7 +114,7 @@ bool TcpDoor::Advance(Strangers::iterator each, std::vector<Guest>* guests) {
   return true;
 }
 
-// A peer whose connection is closed before it was a guest connects again.
+// A peer whose connection is closed before it became a guest connects again.
 void TcpDoor::CloseOldest(std::vector<Guest>* guests) {
   if (static_cast<int>(strangers_.size()) <= kTcpTraffics * size_ + kMoreStrangers) return;
   const auto oldest = std::min_element(

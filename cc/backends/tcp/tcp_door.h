@@ -1,7 +1,7 @@
-// TcpDoor: the one way into a rank for its peers. Who connects is a stranger until it has proved
-// that it knows the job's token (tcp_handshake.h). A stranger costs little: a door holds few at a
-// time, reads no more of one than its handshake, and gives it a limited time. While the process is
-// short of descriptors, the door accepts no connections.
+// TcpDoor: the only way into a rank for its peers. A connecting process is a stranger until it has
+// proved that it knows the job's token (tcp_handshake.h). A stranger costs little: a door holds few
+// at a time, reads no more than the handshake from each, and gives it a limited time. While the
+// process is short of descriptors, the door accepts no connections.
 //
 // One thread. Nothing blocks.
 #pragma once
@@ -19,7 +19,7 @@ namespace tfhvd {
 
 class TcpDoor {
  public:
-  // A peer that has proved itself.
+  // A peer that has proved that it knows the token.
   struct Guest {
     Fd fd;
     int peer = -1;
@@ -28,14 +28,14 @@ class TcpDoor {
 
   TcpDoor() = default;  // closed
 
-  // Takes the listener over. `rank`: of this process, of `size`.
+  // Takes ownership of the listener. `rank`: of this process, of `size`.
   Status Open(Fd listener, std::string token, int rank, int size);
   // Closes the listener, and the connections of strangers.
   void Close();
 
-  // Readable when Take has something to do; -1: it is closed.
+  // Readable when Take has work; -1 if the door is closed.
   int fd() const { return epoll_.get(); }
-  // Whether time alone gives Take something to do.
+  // Returns whether Take may have work after some time even if nothing arrives.
   bool waits_for_time() const { return !strangers_.empty() || rests_; }
   // Returns the peers that have completed the handshake since the last call.
   std::vector<Guest> Take();
@@ -64,7 +64,7 @@ class TcpDoor {
   Fd listener_;
   Fd epoll_;
   Strangers strangers_;
-  // While this process is short of descriptors, nothing is accepted until then.
+  // The end of a pause while this process is short of descriptors.
   Clock::time_point rests_until_ = {};
   bool rests_ = false;
 };

@@ -1,14 +1,15 @@
-// The handshake that a connection between ranks begins with: both sides prove to each other that
-// they know the job's token, which does not travel. The bytes are those of
-// tfhvd/network/handshake.py; `about` is a TcpCall, so that who calls, and whom, is proved as well.
+// TcpHandshake: the handshake at the beginning of a connection between ranks: both sides prove to
+// each other that they know the job's token, which is not sent. The bytes are those of
+// tfhvd/network/handshake.py; `about` is a TcpCall, so that the handshake also proves which ranks
+// the connection is between.
 //
-//   from who connects   greeting  magic (8), TcpCall (12), nonce (16)
-//   from who listens    answer    nonce (16), HMAC(token, "S" + greeting + that nonce) (32)
-//   from who connects   proof     HMAC(token, "C" + greeting + the answer's nonce) (32)
-//   from who listens    kTcpWelcome
+//   from the caller     greeting  magic (8), TcpCall (12), nonce (16)
+//   from the listener   answer    nonce (16), HMAC(token, "S" + greeting + that nonce) (32)
+//   from the caller     proof     HMAC(token, "C" + greeting + the answer's nonce) (32)
+//   from the listener   kTcpWelcome
 //
-// A nonce is random, and used once. The two classes take bytes and give bytes; values of one
-// thread.
+// A nonce is random, and used once. The two classes take bytes and return bytes. They are values,
+// each for one thread.
 #pragma once
 
 #include <cstdint>
@@ -21,21 +22,21 @@ namespace tfhvd {
 
 constexpr size_t kTcpNonceBytes = 16;
 
-// Random bytes for one handshake.
+// Makes random bytes for one handshake.
 Status MakeNonce(std::string* nonce);
 
-// The side that listens.
+// The listening side.
 class TcpListening {
  public:
   // `rank`: of this process, of `size`. `nonce`: kTcpNonceBytes bytes.
   TcpListening(std::string token, int rank, int size, std::string nonce);
 
-  // How many bytes the other side sends next; 0: it has proved itself.
+  // Returns how many bytes the other side sends next; 0: it has proved that it knows the token.
   size_t missing() const;
-  // Takes at most `missing` bytes, and sets `reply` to the answer for the other side. Not ok: the
-  // other side does not know the token, or wants another rank.
+  // Takes at most `missing` bytes, and sets `reply` to the answer for the other side. Returns an
+  // error if the other side does not know the token, or wants another rank.
   Status Feed(const std::string& bytes, std::string* reply);
-  // REQUIRES: the other side has proved itself.
+  // REQUIRES: missing() is 0.
   const TcpCall& call() const { return call_; }
 
  private:
@@ -53,13 +54,14 @@ class TcpListening {
   std::string came_;
 };
 
-// The side that connects. It sends `greeting` first.
+// The calling side, which sends `greeting` first.
 class TcpCalling {
  public:
   TcpCalling(std::string token, const TcpCall& call, const std::string& nonce);
 
   const std::string& greeting() const { return greeting_; }
-  // As of TcpListening. 0: the other side has proved itself, and kTcpWelcome comes next.
+  // Like those of TcpListening. When missing() is 0, the other side has proved itself, and
+  // kTcpWelcome comes next.
   size_t missing() const;
   Status Feed(const std::string& bytes, std::string* reply);
 

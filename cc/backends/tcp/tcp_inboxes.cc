@@ -8,8 +8,8 @@
 namespace tfhvd {
 namespace {
 
-// Ranks that differ in what they ask of each other have another order of collectives, which the
-// negotiation rules out: an error of tfhvd's own.
+// Returns the error of ranks with different lengths for one transfer: their collectives are in
+// different orders, which the negotiation rules out, so it is a bug of tfhvd.
 Status UnlikeLengths(const TcpPlace& place, int64_t sent, int64_t expected) {
   return Status::Internal("rank " + std::to_string(place.peer) + " has sent " +
                           std::to_string(sent) + " bytes where " + std::to_string(expected) +
@@ -51,7 +51,7 @@ std::shared_ptr<TcpInboxes::Frame> TcpInboxes::Begin(const TcpPlace& from, int64
   Box& box = boxes_[from];
   if (box.posted.empty()) {
     frame->kept.reset(new (std::nothrow) char[static_cast<size_t>(bytes)]);
-    if (frame->kept == nullptr) throw std::bad_alloc();  // a sanitizer's own `new` would not
+    if (frame->kept == nullptr) throw std::bad_alloc();  // a sanitizer's `new` would not throw
     frame->target = frame->kept.get();
     box.early.push_back(frame);
   } else {

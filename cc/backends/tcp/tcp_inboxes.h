@@ -1,7 +1,8 @@
-// TcpInboxes: brings frames of data together with the memory that they are to go to, whichever is
-// there first. Pure, but for the bytes that somebody else puts where it says.
+// TcpInboxes: matches frames of data with the memory that receives them; either may be there first.
+// Pure, except that its caller writes the bytes to the given memory.
 //
-// Frames of one place match what is posted for it in order, and have the same length. One thread.
+// Frames of one place match the transfers that are posted for it, in order, and have the same
+// lengths. One thread.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +19,7 @@
 
 namespace tfhvd {
 
-// Who has posted transfers. Must not call back from within.
+// The owner of transfers. Must not call back from within a call.
 class TcpOwner {
  public:
   virtual ~TcpOwner() = default;
@@ -26,7 +27,7 @@ class TcpOwner {
   virtual void OnError(int64_t id, const Status& why) = 0;
 };
 
-// Memory of an owner's that is sent, or received into.
+// An owner's memory that is sent, or received into.
 struct TcpTransfer {
   char* data = nullptr;
   int64_t bytes = 0;
@@ -34,9 +35,9 @@ struct TcpTransfer {
   int64_t id = 0;
 };
 
-// Where frames go: to the communicator with this tag, in one World, on this rank.
+// The address of frames: in one World, the communicator with this tag on this rank.
 struct TcpPlace {
-  int peer = 0;  // who sends them, or is sent them
+  int peer = 0;  // the rank that sends or receives them
   uint64_t context = 0;
   uint32_t tag = 0;
 
@@ -47,40 +48,42 @@ struct TcpPlace {
 
 class TcpInboxes {
  public:
-  // A frame that comes in.
+  // An incoming frame.
   struct Frame {
     TcpPlace place;
     int64_t bytes = 0;
-    char* target = nullptr;        // where its bytes go; null: nowhere
-    std::unique_ptr<char[]> kept;  // where they are until somebody asks for them
+    char* target = nullptr;        // the memory for its bytes; null: drop them
+    std::unique_ptr<char[]> kept;  // memory for its bytes until a receive asks for them
     std::optional<TcpTransfer> transfer;
     bool whole = false;
   };
 
-  // Whether a frame that has come, or is coming, is for this one; it is done then, or will be.
+  // Returns whether a frame that has arrived, or is arriving, belongs to this transfer, which then
+  // completes now or later.
   bool Match(const TcpPlace& from, const TcpTransfer& transfer);
-  // It waits for the next frame. REQUIRES: Match has just said no.
+  // Makes the transfer wait for the next frame. REQUIRES: Match has just returned false.
   void Post(const TcpPlace& from, const TcpTransfer& transfer) {
     boxes_[from].posted.push_back(transfer);
   }
 
-  // A frame begins; all of its bytes go to its target, which may change, before End. Throws
+  // Begins a frame. All of its bytes go to its target, which may change before End. Throws
   // std::bad_alloc, and changes nothing, if no receive has asked for the frame yet and there is no
   // memory to keep it.
   std::shared_ptr<Frame> Begin(const TcpPlace& from, int64_t bytes);
   void End(const std::shared_ptr<Frame>& frame);
 
-  // Forgets what `owner` has posted: nothing of it is touched any more.
+  // Forgets the transfers of `owner`: their memory is no longer touched.
   void TakeBack(const TcpOwner* owner);
-  // Frames of this tag go nowhere from now on.
+  // Drops frames of this tag from now on.
   void Close(uint64_t context, uint32_t tag);
-  // Nothing more comes from the peer: what waits for that fails.
+  // Records that nothing more comes from the peer: the transfers that wait for it fail.
   void Fail(int peer, const Status& why);
 
  private:
   struct Box {
     std::deque<TcpTransfer> posted;
-    std::deque<std::shared_ptr<Frame>> early;  // nobody has asked for, or not whole yet
+    // No receive has asked for them, or they are incomplete.
+    std::deque<std::shared_ptr<Frame>> early;
   };
 
   std::map<TcpPlace, Box> boxes_;

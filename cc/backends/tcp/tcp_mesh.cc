@@ -13,7 +13,7 @@
 namespace tfhvd {
 namespace {
 
-// How often time alone moves something on: connections that are being made.
+// How often to check connections that are being made, which only make progress with time.
 constexpr std::chrono::milliseconds kTick(50);
 constexpr int kEvents = 64;
 
@@ -149,7 +149,7 @@ void TcpMesh::AdvanceSender(int peer, TcpTraffic traffic, bool readable) {
   Rewatch(peer, traffic);
 }
 
-// Has epoll know the sender's socket, which may be another one by now.
+// Registers the sender's socket with epoll; it may have changed.
 void TcpMesh::Rewatch(int peer, TcpTraffic traffic) {
   const TcpSender& sender = SenderTo(peer, traffic);
   Watched& watched = watched_[static_cast<size_t>(peer * kTcpTraffics + static_cast<int>(traffic))];
@@ -205,7 +205,7 @@ void TcpMesh::EndData(int peer, const Status& why) {
   inboxes_.Fail(peer, over);
 }
 
-// What has come from it before is still of use.
+// Records the failure of a peer. The bytes that it has sent before are still used.
 void TcpMesh::Lose(int peer, const std::string& how) {
   Status& lost = peers_[static_cast<size_t>(peer)].lost;
   if (!lost.ok()) return;
@@ -220,7 +220,7 @@ void TcpMesh::Lose(int peer, const std::string& how) {
   for (auto each = receivers_.begin(); each != receivers_.end();) {
     const bool of_peer = each->second->peer() == peer;
     if (of_peer) (void)each->second->Advance();
-    // Nothing more may arrive where what waits for it is about to fail.
+    // No more bytes may be written to the memory of transfers that are about to fail.
     each = of_peer ? receivers_.erase(each) : std::next(each);
   }
   EndData(peer, lost);

@@ -2,12 +2,12 @@
 // carry. Each pair of ranks has up to four connections, made when first needed: from each to the
 // other, for data and for messages of the negotiation.
 //
-// Data goes from the sender's memory into the kernel, and from there into the receiver's. A peer
-// whose connection ends without a word has failed: transfers from and to it
-// fail. After a peer has left with a word, they fail too, except for what it has sent before.
-// Strangers get no further than the TcpDoor.
+// Data goes from the sender's memory into the kernel, and from there into the receiver's memory. A
+// peer whose connection ends without a goodbye has failed, and transfers from and to it fail. After
+// a goodbye they fail, too, except for data that the peer has sent before. Strangers are stopped by
+// the TcpDoor.
 //
-// One thread at a time, except for Wake. Nothing blocks but Progress and Leave.
+// One thread at a time, except for Wake. Nothing blocks, except Progress and Leave.
 #pragma once
 
 #include <chrono>
@@ -33,19 +33,19 @@
 
 namespace tfhvd {
 
-// How the processes of a job find each other: given by who has started them.
+// How the processes of a job find each other: given by their launcher.
 struct TcpEndpoints {
   int rank = 0;
   std::vector<std::string> addresses;  // by rank: "host:port,...", in the order to try them
   std::string token;                   // the job's secret, of kTcpTokenBytes
-  int listener = -1;                   // listens at addresses[rank], and never blocks
+  int listener = -1;                   // non-blocking, listens at addresses[rank]
 
   bool exists() const { return !addresses.empty(); }
 };
 
 class TcpMesh {
  public:
-  // Takes the listener over.
+  // Takes ownership of the listener.
   static Status Open(const TcpEndpoints& endpoints, std::unique_ptr<TcpMesh>* out,
                      const Failpoints& failpoints = {});
   ~TcpMesh() = default;
@@ -55,39 +55,41 @@ class TcpMesh {
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(peers_.size()); }
 
-  // Post a transfer of at least a byte. Its memory is in use until the owner is told of it, or
-  // takes it back. Between two ranks those of one tag match in order, and have the same length.
+  // Post a transfer of at least one byte. Its memory is in use until the owner is called, or takes
+  // it back. Between two ranks the transfers of one tag match in order, and have the same lengths.
   void Send(const TcpPlace& to, const TcpTransfer& transfer);
   void Receive(const TcpPlace& from, const TcpTransfer& transfer);
 
-  // Forgets all that `owner` has posted: touches no memory of it, and calls it no more.
+  // Forgets all transfers of `owner`: touches none of their memory, and does not call it again.
   void TakeBack(const TcpOwner* owner);
-  // Data of this tag is thrown away from now on, whoever sends it.
+  // Drops data of this tag from now on, whichever rank sends it.
   void Close(uint64_t context, uint32_t tag) { inboxes_.Close(context, tag); }
 
-  // A message of the negotiation; and the next one that has come for a control plane.
+  // Sends a message of the negotiation; returns the next message that has arrived for a control
+  // plane.
   Status SendMessage(const TcpPlace& to, std::string bytes);
   std::optional<Message> TakeMessage(uint64_t context, uint32_t plane);
   bool has_message(uint64_t context, uint32_t plane) const;
-  // Whether one has come for any of them.
+  // Returns whether a message has arrived for any control plane.
   bool has_messages() const { return messages_waiting_ > 0; }
-  // Whether all of them have left this process.
+  // Returns whether all messages have left this process.
   bool MessagesFlushed() const;
 
-  // Not ok: why a peer is lost.
+  // Returns why a peer has failed; ok if it has not.
   const Status& lost(int peer) const { return peers_[static_cast<size_t>(peer)].lost; }
 
-  // Lets everything move on; waits until something happens, Wake was called, or for `most`.
+  // Makes progress with all connections; waits until something happens, Wake was called, or `most`
+  // has passed.
   void Progress(std::chrono::nanoseconds most);
 
-  // Ends a Progress that is under way, or the next one. Any thread.
+  // Ends the present Progress, or the next one. Any thread.
   void Wake();
 
-  // Takes in no connection any more, and closes those whose peer has not said who it is.
+  // Accepts no more connections, and closes those whose peer has not identified itself.
   void StopListening();
 
-  // Says to all peers that this process leaves, so that it is not taken to be lost. Waits until
-  // that is out, at most for so long. Nothing is called after it.
+  // Tells all peers that this process leaves, so that they do not take it for failed. Waits at most
+  // `most` until this is sent. No call may follow.
   void Leave(std::chrono::nanoseconds most);
 
  private:
@@ -96,9 +98,9 @@ class TcpMesh {
   struct Peer {
     std::vector<TcpSender> senders;  // by traffic
     Status lost;
-    Status sends_no_data;  // not ok: it is lost, or has left
+    Status sends_no_data;  // not ok: it has failed or left
   };
-  // What epoll knows of a sender.
+  // The registration of a sender with epoll.
   struct Watched {
     int fd = -1;
     int serial = 0;
@@ -128,12 +130,12 @@ class TcpMesh {
   std::vector<Peer> peers_;
   std::vector<Watched> watched_;                                     // by peer and traffic
   std::unordered_map<int, std::pair<int, TcpTraffic>> senders_;      // by descriptor
-  std::unordered_map<int, std::unique_ptr<TcpReceiver>> receivers_;  // likewise
+  std::unordered_map<int, std::unique_ptr<TcpReceiver>> receivers_;  // by descriptor
   const TcpReceiver::OnMessage on_message_;
   TcpInboxes inboxes_;
   std::map<std::pair<uint64_t, uint32_t>, std::deque<Message>> messages_;  // by control plane
   int messages_waiting_ = 0;
-  std::set<std::pair<int, TcpTraffic>> connecting_;  // time alone moves them on
+  std::set<std::pair<int, TcpTraffic>> connecting_;  // need progress by time
 };
 
 }  // namespace tfhvd

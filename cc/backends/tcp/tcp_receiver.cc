@@ -13,9 +13,9 @@ namespace tfhvd {
 namespace {
 
 constexpr size_t kBufferBytes = 64 << 10;
-// Bytes that one connection may bring before others have their turn.
+// Bytes that one connection may bring before others get their turn.
 constexpr int64_t kTurn = 4 << 20;
-// No message of the negotiation is nearly as long, whatever the job.
+// Messages of the negotiation are much shorter than this in any job.
 constexpr uint64_t kMostInMessage = 1 << 30;
 
 }  // namespace
@@ -52,7 +52,8 @@ TcpReceiver::End TcpReceiver::Advance() {
   }
 }
 
-// Straight to where a frame goes, where much of it is missing; else into the buffer.
+// Reads straight into the frame's memory if much of the frame is missing; otherwise into the
+// buffer.
 TcpReceiver::Read TcpReceiver::Fill(int64_t* budget) {
   char* to = nullptr;
   size_t room = 0;
@@ -84,7 +85,7 @@ TcpReceiver::Read TcpReceiver::Fill(int64_t* budget) {
   }
 }
 
-// False: there is no whole header yet, or it ends the connection.
+// Returns false if there is no complete header yet, or it ends the connection.
 bool TcpReceiver::BeginFrame(End* end) {
   TcpHeader header;
   if (buffered() < static_cast<int64_t>(sizeof header)) return false;
@@ -101,7 +102,7 @@ bool TcpReceiver::BeginFrame(End* end) {
   return in_frame_;
 }
 
-// Whatever a header says, it is no more than a number that a peer has sent.
+// The number of bytes in a header is unchecked input from a peer.
 bool TcpReceiver::MakeRoom(uint64_t bytes) {
   const bool data = traffic_ == TcpTraffic::kData;
   if (bytes > (data ? uint64_t{std::numeric_limits<int64_t>::max()} : kMostInMessage)) return false;

@@ -1,5 +1,5 @@
 // TcpReceiver: receives a peer's frames over a connection. Reads their bytes into the memory that a
-// sink names.
+// TcpInboxes gives.
 //
 // One thread. Nothing blocks.
 #pragma once
@@ -19,7 +19,7 @@ namespace tfhvd {
 
 class TcpReceiver {
  public:
-  // A message of the negotiation, as it comes.
+  // Receives each message of the negotiation.
   using OnMessage = std::function<void(const TcpPlace& place, std::string bytes)>;
 
   enum class End {
@@ -27,10 +27,10 @@ class TcpReceiver {
     kUnused,  // closed before a byte arrived: no peer has failed
     kBye,     // the peer has left
     kLost,
-    kTooLong,  // a frame is announced that there is no memory for: see announced
+    kTooLong,  // no memory for the announced frame: see announced
   };
 
-  // Both pointers outlive it.
+  // Both pointers must outlive this object.
   TcpReceiver(Fd fd, int peer, TcpTraffic traffic, TcpInboxes* inboxes,
               const OnMessage* on_message);
 
@@ -38,12 +38,12 @@ class TcpReceiver {
   int peer() const { return peer_; }
   TcpTraffic traffic() const { return traffic_; }
 
-  // How many bytes the last header announced.
+  // Returns how many bytes the last header announced.
   uint64_t announced() const { return static_cast<uint64_t>(bytes_); }
 
-  // Reads what has come, but no more than it takes for others to have their turn.
+  // Reads what has arrived, but limits the bytes, so that other connections get their turn.
   End Advance();
-  // Says that this process leaves.
+  // Tells the peer that this process leaves.
   void SayBye();
 
  private:
@@ -62,11 +62,11 @@ class TcpReceiver {
   TcpInboxes* const inboxes_;          // Not owned.
   const OnMessage* const on_message_;  // Not owned.
   bool had_frames_ = false;
-  std::vector<char> buffer_;  // what came beyond what is under way
+  std::vector<char> buffer_;  // bytes after the present frame
   size_t begin_ = 0;
   size_t end_ = 0;
 
-  // The frame under way: data, or a message.
+  // The present frame: data, or a message.
   bool in_frame_ = false;
   int64_t bytes_ = 0;
   int64_t done_ = 0;

@@ -12,14 +12,15 @@
 namespace tfhvd {
 namespace {
 
-// How long an address may take to connect, and a peer, whose engine may be at rest, to say welcome.
+// How long an address may take to connect; and how long a peer, whose engine may be idle, may take
+// to send kTcpWelcome.
 constexpr std::chrono::seconds kToConnect(3);
 constexpr std::chrono::seconds kToWelcome(30);
-// How long no address may connect before the peer is taken to be lost.
+// How long all addresses may fail to connect before the peer counts as failed.
 constexpr std::chrono::seconds kToGiveUp(30);
 constexpr std::chrono::milliseconds kBetween(100);
 
-constexpr size_t kAtOnce = 16;  // frames that are written by one call
+constexpr size_t kAtOnce = 16;  // frames that one call writes
 
 }  // namespace
 
@@ -75,12 +76,12 @@ Status TcpSender::Connect() {
   return begun.ok() ? begun : TryAgain(begun.message());
 }
 
-// The next address; after the last one, the first one again, in a moment.
+// Tries the next address; after the last one, the first one again after a moment.
 Status TcpSender::TryAgain(const std::string& why) {
   const std::string address = addresses_[address_];
   fd_.Reset();
   ++serial_;
-  if (connected_) give_up_at_ = Clock::now() + kToGiveUp;  // somebody is there
+  if (connected_) give_up_at_ = Clock::now() + kToGiveUp;  // the peer exists
   if (Clock::now() >= give_up_at_) {
     return Status::Aborted("none of its addresses can be reached; the last one was " + address +
                            ": " + why);
@@ -93,7 +94,7 @@ Status TcpSender::TryAgain(const std::string& why) {
 }
 
 bool TcpSender::Say(const std::string& bytes) const {
-  // A new socket's buffer takes it as a whole.
+  // A new socket's buffer takes all bytes.
   return send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
          static_cast<ssize_t>(bytes.size());
 }
@@ -118,7 +119,7 @@ Status TcpSender::Prove(const std::string& bytes) {
   return Say(proof) ? took : TryAgain(std::strerror(errno));
 }
 
-// What the peer says: the answer to the greeting, and then a word, which is welcome, or bye.
+// Reads what the peer sends: the answer to the greeting, and then one byte, kTcpWelcome or kTcpBye.
 Status TcpSender::Listen() {
   while (fd_.valid() && connected_) {
     std::string bytes(handshake_.has_value() ? handshake_->missing() : 1, '\0');

@@ -1,6 +1,6 @@
 // TcpSender: the connection over which this process sends a peer its data, or its messages of the
-// negotiation. Made when there is something to send; tries the peer's addresses one after the other
-// until one of them says welcome.
+// negotiation. It is made when there is something to send, and tries the peer's addresses one after
+// the other until the peer accepts it (kTcpWelcome).
 //
 // One thread. Nothing blocks.
 #pragma once
@@ -25,36 +25,36 @@ class TcpSender {
   using Clock = std::chrono::steady_clock;
 
   enum class State {
-    kIdle,        // there was nothing to send yet
-    kConnecting,  // until the peer has said welcome
+    kIdle,        // nothing to send so far
+    kConnecting,  // until the peer has sent kTcpWelcome
     kOpen,
-    kOver,  // the peer has left, or is lost
+    kOver,  // the peer has left or failed
   };
 
-  // `addresses`: the peer's, at least one.
+  // `addresses`: of the peer, at least one.
   TcpSender(std::string token, const TcpCall& call, std::vector<std::string> addresses)
       : token_(std::move(token)), call_(call), addresses_(std::move(addresses)) {}
 
   State state() const { return state_; }
-  // To be watched; -1 while there is none. Another one, which may have the same number, has another
-  // serial number; that changes only within Advance and Fail.
+  // Returns the socket to watch; -1 if there is none. A new socket may have the same descriptor,
+  // but has another serial number; it changes only within Advance and Fail.
   int fd() const { return fd_.get(); }
   int serial() const { return serial_; }
   bool wants_to_write() const;
-  // Whether all that was appended has been handed to the kernel.
+  // Returns whether all appended frames have been given to the kernel.
   bool flushed() const { return queue_.empty(); }
 
-  // Both append a frame, for Advance to send. REQUIRES: not over.
+  // Both append a frame, for Advance to send. REQUIRES: state() is not kOver.
   void Append(const TcpHeader& header, const TcpTransfer& transfer);
   void Append(const TcpHeader& header, std::string bytes);
 
-  // Something was appended, the socket is writable, or `readable`, or time has passed. Not ok: the
-  // peer is lost.
+  // Makes progress after a frame was appended, the socket is writable or `readable`, or time has
+  // passed. Returns an error if the peer has failed.
   Status Advance(bool readable);
 
-  // Forgets what `owner` has appended: what is half sent goes on from a copy.
+  // Forgets the frames of `owner`; the rest of a partly sent frame is sent from a copy.
   void TakeBack(const TcpOwner* owner);
-  // It is over: what was not sent fails.
+  // Ends the connection: unsent frames fail.
   void Fail(const Status& why);
 
  private:
@@ -62,7 +62,7 @@ class TcpSender {
     TcpHeader header;
     const char* data = nullptr;
     int64_t sent = 0;  // of the header and the bytes
-    std::string copy;  // of the bytes, where no owner keeps them
+    std::string copy;  // of the bytes, if no owner keeps them
     TcpOwner* owner = nullptr;
     int64_t id = 0;
 
@@ -72,7 +72,7 @@ class TcpSender {
 
   Status Connect();
   Status TryAgain(const std::string& why);
-  // Sends something short to a socket that was opened a moment ago.
+  // Sends a few bytes to a socket that was just opened.
   bool Say(const std::string& bytes) const;
   Status Greet();
   Status Listen();
@@ -86,10 +86,10 @@ class TcpSender {
   State state_ = State::kIdle;
   Fd fd_;
   int serial_ = 0;
-  size_t address_ = 0;                   // that is tried
+  size_t address_ = 0;                   // index of the present address
   bool connected_ = false;               // the greeting has been sent
   std::optional<TcpCalling> handshake_;  // of this connection, until the peer has proved itself
-  Clock::time_point until_;              // when the next address is tried
+  Clock::time_point until_;              // when to try the next address
   Clock::time_point give_up_at_;
   std::list<Frame> queue_;
 };

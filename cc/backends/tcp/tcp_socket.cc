@@ -11,8 +11,8 @@
 namespace tfhvd {
 namespace {
 
-// Seconds after which a host that sends nothing is asked, how often again, and how many times in
-// vain: it is lost after half a minute.
+// Seconds until a host that sends nothing is probed, between probes, and the number of failed
+// probes: it counts as failed after half a minute.
 constexpr int kAskAfter = 15;
 constexpr int kAskEvery = 5;
 constexpr int kAsked = 3;

@@ -1,4 +1,4 @@
-// Sockets of the TCP backend: their ends, and how they are opened. Nothing here blocks.
+// TcpSocket: opens and configures the sockets of the TCP backend. No function blocks.
 #pragma once
 
 #include <string>
@@ -9,21 +9,21 @@
 
 namespace tfhvd {
 
-// "10.0.0.1:4711,[fe80::1]:4711" -> its parts.
+// Splits "10.0.0.1:4711,[fe80::1]:4711" into its addresses.
 std::vector<std::string> SplitAddresses(const std::string& text);
 
-// Begins to connect to "host:port", where the host is a number of IPv4 or IPv6: names would have to
-// be looked up. The socket is writable once it is connected, or has failed: see ConnectError.
+// Begins to connect to "host:port", where the host is a numeric IPv4 or IPv6 address: names would
+// need a lookup. The socket is writable when it is connected, or has failed: see ConnectError.
 Status BeginConnect(const std::string& address, Fd* fd);
 
-// Why a socket has not been connected; 0 where it has.
+// Returns the error of a failed connect; 0 if the socket is connected.
 int ConnectError(int fd);
 
-// Takes a connection that has arrived; `fd` is invalid if there is none. Returns false if this
-// process, or its host, is short of descriptors or memory.
+// Accepts a connection; `fd` is invalid if there is none. Returns false if this process, or its
+// host, is short of descriptors or memory.
 bool AcceptOne(int listener, Fd* fd);
 
-// Small messages leave at once, and a host that is cut off is noticed though nothing is sent.
+// Makes small messages leave at once, and an unreachable host be noticed even if nothing is sent.
 void SetSocketOptions(int fd);
 
 }  // namespace tfhvd

@@ -38,8 +38,8 @@ void TcpTransfers::OnError(int64_t id, const Status& why) {
   Fail(why);
 }
 
-// Also where a message was done during a Sleep: who waits for it may have to act before any other
-// one can be.
+// Returns true also if a message completed during a Sleep: the waiting call may have to act before
+// any other message can complete.
 bool TcpTransfers::Advance() {
   if (!moved_) port_.mesh->Progress(std::chrono::nanoseconds(0));
   return std::exchange(moved_, false) && !failed();

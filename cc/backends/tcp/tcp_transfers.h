@@ -1,4 +1,4 @@
-// TcpTransfers: messages that TCP carries. Whoever waits is woken by what comes. See
+// TcpTransfers: messages over TCP. Arriving bytes wake a waiting call. See
 // cc/collectives/transfer/transfers.h.
 #pragma once
 
@@ -11,20 +11,19 @@
 
 namespace tfhvd {
 
-// Where a communicator's messages go.
+// The addresses of a communicator's messages.
 struct TcpPort {
   TcpMesh* mesh = nullptr;
   uint64_t context = 0;
-  uint32_t tag = 0;          // tells this communicator's messages from the others' of the context;
-                             // the first of kChannels
-  bool closes_tag = true;    // whether no later communicator has it
+  uint32_t tag = 0;          // the first of kChannels tags of this communicator
+  bool closes_tag = true;    // no later communicator has this tag
   std::vector<int> members;  // their ranks in the mesh
   int rank = 0;              // index of this process in `members`
 };
 
 class TcpTransfers : public Transfers, private TcpOwner {
  public:
-  // The mesh outlives it.
+  // The mesh must outlive this object.
   explicit TcpTransfers(TcpPort port);
   ~TcpTransfers() override;
 
@@ -47,8 +46,8 @@ class TcpTransfers : public Transfers, private TcpOwner {
   void OnError(int64_t id, const Status& why) override;
 
   const TcpPort port_;
-  std::map<TransferId, int> active_;  // with which peer
-  bool moved_ = false;                // since Advance said so last
+  std::map<TransferId, int> active_;  // the peer of each transfer
+  bool moved_ = false;                // since the last Advance
 };
 
 }  // namespace tfhvd

@@ -19,10 +19,10 @@
 namespace tfhvd {
 namespace {
 
-// Data with this tag agrees on the tag of a new communicator.
+// Messages with this tag agree on the tag of a new communicator.
 constexpr uint32_t kOpeningTag = 0;
 
-// How long a process that leaves waits until what it has said last is out.
+// How long a leaving process waits until its last messages are sent.
 constexpr std::chrono::seconds kToLeave(5);
 
 std::vector<int> AllOf(int size) {
@@ -31,16 +31,16 @@ std::vector<int> AllOf(int size) {
   return ranks;
 }
 
-// What the Worlds of one process share.
+// The state that the Worlds of one process share.
 struct Shared {
   std::unique_ptr<TcpMesh> mesh;
-  std::map<std::vector<int>, int> opened;  // how often a World of these ranks has been
+  std::map<std::vector<int>, int> opened;  // how many Worlds of these ranks were opened
 };
 
 class TcpWorld : public World {
  public:
-  // `ranks` of the mesh; `rank` is this process's index among them. `context` tells the Worlds of
-  // one mesh apart.
+  // `ranks` of the mesh; `rank` is this process's index among them. `context` distinguishes the
+  // Worlds of one mesh.
   TcpWorld(std::shared_ptr<Shared> shared, const Config& config, std::vector<int> ranks, int rank,
            uint64_t context)
       : shared_(std::move(shared)),
@@ -60,7 +60,8 @@ class TcpWorld : public World {
     TFHVD_RETURN_IF_ERROR(FindIndex(*this, ranks, &index));
     std::vector<int> of_mesh;
     for (const int r : ranks) of_mesh.push_back(ranks_[static_cast<size_t>(r)]);
-    // Worlds of other ranks, or of the same ones later, have other numbers; 0 is the whole.
+    // Worlds of other ranks, or later ones of the same ranks, have other numbers; 0 is the World of
+    // all.
     std::vector<int> unique = of_mesh;
     unique.push_back(++shared_->opened[of_mesh]);
     const uint64_t context = Fingerprint(unique.data(), unique.size() * sizeof(int)) | 1;
@@ -69,7 +70,7 @@ class TcpWorld : public World {
   }
 
   Status OpenControlPlane(std::unique_ptr<ControlPlane>* out) override {
-    // The same number on all ranks, as all open it.
+    // The same number on all ranks, because all open it.
     *out = std::make_unique<TcpControlPlane>(shared_->mesh.get(), context_, next_plane_++, ranks_,
                                              rank_);
     return Status::Ok();
@@ -85,8 +86,8 @@ class TcpWorld : public World {
     for (const int r : members) port.members.push_back(ranks_[static_cast<size_t>(r)]);
     port.closes_tag = false;
 
-    // The members' next free tags differ where they opened others before: the largest is free for
-    // all.
+    // The members' next free tags differ if they opened other communicators before: the greatest is
+    // free for all.
     int64_t tag = next_tag_;
     TransferCommunicator opening(std::make_unique<TcpTransfers>(port));
     opening.SetWaitMonitor(monitor());
@@ -120,7 +121,7 @@ class TcpWorld : public World {
   uint32_t next_plane_ = 0;
   int64_t next_tag_ = kOpeningTag + kChannels;
   WaitMonitor* monitor_ = nullptr;  // Not owned.
-  StallGuard stall_guard_;          // where there is no other
+  StallGuard stall_guard_;          // used if there is no other monitor
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// The job whose processes meet over TCP, without MPI: whoever has started them says where each one
-// listens (TcpEndpoints).
+// TcpWorld: a job whose processes connect over TCP, without MPI. Their launcher gives the addresses
+// where each process listens (TcpEndpoints).
 #pragma once
 
 #include <memory>
