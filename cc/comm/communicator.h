@@ -1,19 +1,16 @@
 // Communicator: collectives among a fixed set of ranks. The interface that every backend
 // implements.
 //
-// Contract:
-//  - A call blocks until this rank's part is done; on an accelerator, until it is enqueued on the
-//    device's stream (Poll reports later failures). All ranks of the communicator must issue the
-//    same calls in the same order with matching arguments; the engine's negotiation ensures that.
-//  - One thread calls at a time (the one that runs the engine); only Abort may come from any
-//  thread.
-//  - Every wait within a call asks the wait monitor whether to continue (wait_monitor.h), so that a
-//    failure anywhere ends the call.
-//  - Buffers belong to the caller. Input and output are the same address or do not overlap.
-//  - A call that fails leaves the outputs undefined and the communicator unusable.
-//  - Reductions follow numeric/arithmetic.h: every rank gets equal bits, and every flat host
-//  backend
-//    gives the same bits. Ranks here are 0 .. size() - 1 within the communicator.
+// - A call blocks until this rank's part is done; on an accelerator, until it is enqueued on the
+//   device's stream (Poll reports later failures). All ranks of the communicator must issue the
+//   same calls in the same order with matching arguments; the engine's negotiation ensures that.
+// - One thread calls at a time (the one that runs the engine); only Abort may come from any thread.
+// - Every wait within a call asks the wait monitor whether to continue (wait_monitor.h), so that a
+//   failure anywhere ends the call.
+// - Buffers belong to the caller. Input and output are the same address or do not overlap.
+// - A call that fails leaves the outputs undefined and the communicator unusable.
+// - Reductions follow numeric/arithmetic.h: every rank gets equal bits, and every flat host backend
+//   gives the same bits. Ranks here are 0 .. size() - 1 within the communicator.
 #pragma once
 
 #include <cstdint>
