@@ -5,8 +5,8 @@
 namespace tfhvd {
 namespace {
 
-// Whether so many of a kind deserve a line: a loss scale that is being found gives some, and a rank
-// that is left out may give one a step.
+// Returns whether an event deserves a line after `count` events of its kind: the search for a loss
+// scale causes some, and a rank that is left out may cause one in each step.
 bool IsTold(int64_t count) {
   int64_t power = 1;
   while (power < count) power *= 10;
@@ -18,7 +18,7 @@ std::string Called(const SharedGradients& gradients, int64_t at) {
   return known ? gradients.labels[static_cast<size_t>(at)] : "variable " + std::to_string(at);
 }
 
-// This rank's.
+// Describes the gradients of this rank.
 std::string Described(const SharedGradients& gradients, const FoundNotFinite& own) {
   std::string text = "the gradient of " + Called(gradients, own.first);
   if (own.nans >= 0) {
@@ -29,7 +29,7 @@ std::string Described(const SharedGradients& gradients, const FoundNotFinite& ow
   return text + " and " + std::to_string(own.gradients - 1) + " more are not finite";
 }
 
-// The rank and the variable, where one rank alone has such gradients.
+// Returns the rank and the variable, if only one rank has such gradients.
 std::string Whose(const SharedGradients& gradients, const Votes& together) {
   const Accused accused = WhomOf(together, kVoteOther);
   if (accused.rank < 0) return "of several ranks";
@@ -65,7 +65,7 @@ Status FiniteWatch::OfNotFinite(const SharedGradients& gradients, const FoundNot
                                 const Votes& together, bool speaks, Steps* steps,
                                 std::string* line) {
   Status status;
-  // What follows from the step before is no news, unless its ranks were left out.
+  // A consequence of the step before is no news, unless that step left its ranks out.
   const bool news = gradients.left_out || steps->last != steps->count - 1;
   steps->last = steps->count;
   const std::string place = Place(gradients.reductions, steps->count);
@@ -77,7 +77,8 @@ Status FiniteWatch::OfNotFinite(const SharedGradients& gradients, const FoundNot
   }
   const bool everybody = !(together[kVoteFinite] > 0);
   if (everybody && !gradients.left_out) {
-    // No batch of one rank does that; so no rank is named, and one of them says it.
+    // A batch of one rank does not cause this. Therefore no rank is named, and only one rank
+    // reports it.
     if (news && speaks && IsTold(++steps->own)) {
       *line = "gradients of all ranks are not finite in " + place + ", first that of " +
               Called(gradients, own.first) +

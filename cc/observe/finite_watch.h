@@ -1,8 +1,8 @@
-// FiniteWatch: knows in which steps gradients were not finite, and says whose: once, for from the
-// step after on the weights of every rank are no better. It says, too, in which steps the gradient
-// of one rank was finite, but out of all proportion.
+// FiniteWatch: records in which steps gradients were not finite, and reports on which rank: once,
+// because from the next step on the weights of all ranks are affected. It also reports steps in
+// which the gradients of one rank were finite but out of all proportion.
 //
-// It is told of every step once the ranks have reduced their votes (flow/finite_vote.h).
+// It learns of every step after the ranks have reduced their votes (flow/finite_vote.h).
 //
 // Any thread.
 #pragma once
@@ -26,14 +26,14 @@ class FiniteWatch {
   FiniteWatch(OnNotFinite action, OnOutlier on_outlier, const Log& log, int rank)
       : action_(action), on_outlier_(on_outlier), log_(log), rank_(rank), sizes_(on_outlier) {}
 
-  // The sizes of this rank's gradients, for who looks at them.
+  // The sizes of this rank's gradients.
   SizeWatch* sizes() { return &sizes_; }
 
-  // The training has done `step` steps of epoch `epoch` (from 1).
+  // Records that the training has done `step` steps of epoch `epoch` (from 1).
   void At(int64_t epoch, int64_t step) TFHVD_EXCLUDES(mutex_);
 
-  // What this rank has found, and what all ranks have, of whom the first one says what is so of all
-  // of them. InvalidArgument, on every rank, where the job is to end with that.
+  // Records the findings of this rank and of all ranks; the first rank reports what concerns all of
+  // them. Returns InvalidArgument, on every rank, if the job must end.
   Status StepOver(const SharedGradients& gradients, const FoundNotFinite& own,
                   const Votes& together, const ProcessSetTable::Members& ranks)
       TFHVD_EXCLUDES(mutex_);
@@ -41,9 +41,9 @@ class FiniteWatch {
  private:
   struct Steps {
     int64_t count = 0;
-    int64_t last = -1;     // which of them was not finite
-    int64_t own = 0;       // how many of them for gradients of this rank, but for what follows
-    int64_t outliers = 0;  // in how many one of this rank's was out of proportion
+    int64_t last = -1;     // the last step that was not finite
+    int64_t own = 0;       // steps with gradients of this rank, except consequences
+    int64_t outliers = 0;  // steps with an outlier of this rank
   };
 
   Status OfNotFinite(const SharedGradients& gradients, const FoundNotFinite& own,
@@ -60,8 +60,8 @@ class FiniteWatch {
   const int rank_;
   SizeWatch sizes_;  // provides its own synchronisation
   Mutex mutex_;
-  std::map<std::string, Steps> steps_ TFHVD_GUARDED_BY(mutex_);  // by what reduces them
-  int64_t epoch_ TFHVD_GUARDED_BY(mutex_) = 0;                   // 0: not known
+  std::map<std::string, Steps> steps_ TFHVD_GUARDED_BY(mutex_);  // by the name of the reductions
+  int64_t epoch_ TFHVD_GUARDED_BY(mutex_) = 0;                   // 0: unknown
   int64_t step_ TFHVD_GUARDED_BY(mutex_) = 0;
 };
 

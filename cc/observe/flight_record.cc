@@ -24,7 +24,7 @@ std::string NameFor(const Key& key) {
   return key.name + " (process set " + std::to_string(key.process_set) + ")";
 }
 
-// The lowest process number of this host's ranks, which is one for all of them.
+// Returns the lowest pid of this host's ranks, which is the same for all of them.
 int LeaderOf(const Topology& topology) {
   int leader = 0;
   for (const int pid : topology.pids) {
@@ -37,7 +37,7 @@ int LeaderOf(const Topology& topology) {
 
 FlightRecord::FlightRecord(const Topology& topology)
     : memory_("tfhvd-flight", kTextAt + kTextBytes) {
-  if (memory_.data() == nullptr) return;  // no reason not to train
+  if (memory_.data() == nullptr) return;  // no reason to stop the training
   header_ = new (memory_.data()) FlightHeader();
   slots_ = reinterpret_cast<FlightSlot*>(memory_.data() + kSlotsAt);
   text_ = memory_.data() + kTextAt;
@@ -138,10 +138,10 @@ void FlightRecord::Done(EntryId entry, const Status& status) {
   header_->done_at.store(now, kRelaxed);
 }
 
-// A program uses few requests, each again and again.
+// A program uses few requests, and repeats them.
 const FlightRecord::Known& FlightRecord::KnownOf(const SharedRequest& shared) {
-  // By the upper bits of a product, on which all bits of the address have an influence: requests
-  // that are made one after the other lie at nearly equal distances.
+  // Hashes with the upper bits of a product, which depend on all bits of the address: requests that
+  // are made one after the other have nearly equal distances.
   const auto address = static_cast<uint64_t>(reinterpret_cast<uintptr_t>(shared.get()));
   auto& together = known_[(address * 0x9E3779B97F4A7C15 >> 32) % known_.size()];
   for (const Known& known : together) {

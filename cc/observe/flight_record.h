@@ -1,11 +1,11 @@
-// FlightRecord: always on: notes of the last entries when they were submitted, agreed, executed and
-// done, and whom this rank waited for, in memory that another process can read while this one is
-// stopped, and after it was killed (flight_format.h).
+// FlightRecord: always on: for the last entries, the times of submission, agreement, execution and
+// completion, and the ranks that this rank waited for; in memory that another process can read
+// while this process is stopped, or after it was killed (flight_format.h).
 //
-// An entry has a slot of its own by its number, so that noting it is a few stores and, once a
-// batch, a look at the clock; nothing waits for a reader.
+// Each entry has a slot, determined by its number, so that recording it takes a few stores and,
+// once for each batch, reading the clock. Nothing waits for a reader.
 //
-// Any thread, but Submitted by one at a time, as Observer says.
+// Any thread; Submitted by one thread at a time, as Observer requires.
 #pragma once
 
 #include <array>
@@ -30,18 +30,18 @@ class FlightRecord : public Observer {
  public:
   static constexpr uint32_t kSlots =
       2048;  // 128 KiB, which stay in a cache: twice as fast as four times as many
-  static constexpr uint32_t kTextBytes = 1 << 20;  // names; what does not fit has none
+  static constexpr uint32_t kTextBytes = 1 << 20;  // for names; one without space is left out
 
   explicit FlightRecord(const Topology& topology);
 
-  // What other processes read, as a descriptor: -1 where the system has none such.
+  // Returns the descriptor that other processes read: -1 if the system has no such memory.
   int file() const { return memory_.file(); }
 
-  // Notes where the program's training is: `step` steps of epoch `epoch` (from 1; 0: nowhere) are
-  // done. Any thread.
+  // Records the position of the program's training: `step` steps of epoch `epoch` (from 1; 0: none)
+  // are done. Any thread.
   void At(int64_t epoch, int64_t step);
 
-  // Notes that this rank's own watch runs, and can be relied on for so long. Any thread.
+  // Records that this rank's own hang monitor runs, and is reliable for so long. Any thread.
   void Watched(std::chrono::nanoseconds lasting);
 
   bool wants_ranks() const override { return false; }
@@ -54,11 +54,11 @@ class FlightRecord : public Observer {
   void End(const std::vector<EntryId>& entries) override;
   void Done(EntryId entry, const Status& status) override;
 
-  // For tests: the bytes as a reader gets them.
+  // For tests: the bytes that a reader gets.
   const char* data() const { return memory_.data(); }
 
  private:
-  // What a slot says of a request that was met before, in half a line of the cache.
+  // The part of a slot that depends on a repeated request only, in half a cache line.
   struct alignas(32) Known {
     std::weak_ptr<const Request> request;
     int64_t bytes = 0;
@@ -74,10 +74,10 @@ class FlightRecord : public Observer {
     uint32_t text = 0;
   };
 
-  FlightSlot* SlotOf(EntryId id) const;  // null where another entry has taken it
+  FlightSlot* SlotOf(EntryId id) const;  // null if another entry has taken the slot
   const Known& KnownOf(const SharedRequest& request);
   uint32_t PhaseOf(const char* carrier, const char* call) TFHVD_EXCLUDES(mutex_);
-  // Where `text` stands; 0 where there is no room. It may have a zero within.
+  // Returns the offset of `text`; 0 if there is no space. The text may contain a zero.
   uint32_t Interned(std::string text) TFHVD_REQUIRES(mutex_);
 
   const MemoryFile memory_;
@@ -85,12 +85,13 @@ class FlightRecord : public Observer {
   FlightSlot* slots_ = nullptr;
   char* text_ = nullptr;
 
-  // Those of addresses that fall together, the latest first; Submitted's.
+  // Requests whose addresses share a hash, the latest first; used by Submitted.
   std::array<std::array<Known, 4>, 512> known_;
-  // Those below phases_used_ do not change any more, and are read without the lock.
+  // Elements below phases_used_ do not change, and are read without the lock.
   std::array<Phase, 64> phases_;  // there are two dozen
   std::atomic<size_t> phases_used_{0};
-  // When the last phase ended: what was done in it is done then. One look at the clock for all.
+  // The end of the last phase: entries of that phase are done then. One reading of the clock for
+  // all of them.
   std::atomic<int64_t> phase_ended_{0};
 
   Mutex mutex_;

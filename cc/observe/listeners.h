@@ -1,6 +1,6 @@
-// Listeners: the observers of one engine as one. Each is told what happens while it is on.
+// Listeners: the observers of one engine, as one. Passes each event to all that are on.
 //
-// Any thread; who listens does not change.
+// Any thread; the list does not change.
 #pragma once
 
 #include <algorithm>

@@ -4,7 +4,7 @@ namespace tfhvd {
 
 EngineMetrics Metrics::snapshot() const {
   EngineMetrics now;
-  now.completed = completed_.value();  // before what it is a part of
+  now.completed = completed_.value();  // read before the total that it is a part of
   now.failed = failed_.value();
   now.submitted = submitted_.value();
   now.tensors = tensors_.value();
@@ -27,7 +27,7 @@ void Metrics::AgreedOn(const std::vector<Agreed>& together) {
   int64_t tensors = 0;
   int64_t bytes = 0;
   for (const Agreed& agreed : together) {
-    if (agreed.entry.placeholder) continue;  // other ranks' alone
+    if (agreed.entry.placeholder) continue;  // of other ranks only
     const Request& request = *agreed.entry.request;
     tensors += static_cast<int64_t>(request.tensors.size());
     bytes += BytesOf(request);

@@ -1,8 +1,9 @@
-// Metrics: always on: counts what an engine does (flow/metrics.h). An event is a few additions to
-// counters that have one writer each, so none is an atomic operation on a shared word.
+// Metrics: always on: counts an engine's work (flow/metrics.h). An event is a few additions to
+// counters with a single writer each, so no event needs an atomic operation on a shared word.
 //
-// Submitted by one thread at a time, the other events by whoever runs the engine; `snapshot` by
-// any thread. A snapshot is no single moment: its counters may be apart by what runs meanwhile.
+// One thread at a time calls Submitted, the thread that runs the engine makes the other events, and
+// any thread calls `snapshot`. A snapshot is no single moment: its counters may differ by events in
+// between.
 #pragma once
 
 #include <array>
@@ -17,7 +18,7 @@ namespace tfhvd {
 
 class Metrics : public Observer {
  public:
-  // Of a rank of a job of so many.
+  // `size`: the number of ranks.
   explicit Metrics(int size) : waited_(static_cast<size_t>(size)) { on_.store(true); }
 
   EngineMetrics snapshot() const;
@@ -26,7 +27,7 @@ class Metrics : public Observer {
   void Submitted(const Entry&) override { submitted_.Add(1); }
   void RankReady(const Key&, Collective, int, bool) override {}
   void TallyOver(const Key&) override {}
-  void WaitedFor(EntryId, int) override {}  // Waited says for how long
+  void WaitedFor(EntryId, int) override {}  // Waited tells the duration
   void AgreedOn(const std::vector<Agreed>& together) override;
   void Begin(const std::vector<EntryId>&, const char*, const char*) override {}
   void End(const std::vector<EntryId>&) override {}
@@ -55,7 +56,7 @@ class Metrics : public Observer {
   using Count = Counter<int64_t>;
 
   Count submitted_;
-  // Apart from what submitting threads write.
+  // On other cache lines than those that submitting threads write.
   alignas(64) Count completed_;
   Count failed_;
   Count tensors_;

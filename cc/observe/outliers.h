@@ -1,24 +1,23 @@
-// SizeHistory: how large the gradients of a rank have been, and whether one of them is out of all
-// proportion now. Pure.
+// SizeHistory: the sizes of a rank's gradients in the last steps, and whether one gradient is out
+// of all proportion now. Pure.
 //
-// A fault of a machine, unlike a strange batch or a learning rate that was too high, changes the
-// gradients of one layer alone, on one rank alone. So a rank suspects itself where the gradients of
-// one layer are far above those of the last steps, and those of no other layer are nearly as much;
-// and it is believed where no other rank finds anything like it in the same step
-// (flow/finite_vote.h).
+// A fault of a machine, unlike a strange batch or a too high learning rate, changes the gradients
+// of one layer only, on one rank only. So a rank suspects itself if the gradients of one layer are
+// far above those of the last steps, and those of no other layer nearly as much. The suspicion is
+// believed if no other rank finds anything like it in the same step (flow/finite_vote.h).
 //
-// Gradients have long tails, and some steps are strange: so a gradient is held against the
-// kRank-th largest of the last steps, and not against their mean, nor against the largest.
+// Gradients have long tails, and some steps are strange. So a gradient is compared with the
+// kRank-th largest of the last steps, not with their mean or the largest.
 //
-// A strange batch can make one gradient large alone, too: that of a kernel, which has the layer's
+// A strange batch can also make a single gradient large: that of a kernel, which has the layer's
 // input as a factor. So a layer is suspected only if all of its gradients are far above, or if one
-// value is nearly all of the large one. The first layer has the batch itself as its input, in which
-// one value may be large, or which a kernel without a bias shows alone: there, several gradients
-// must be far above.
+// value makes up nearly all of the large one. The input of the first layer is the batch itself: one
+// value of it may be large, and a kernel without a bias shows that alone. So there several
+// gradients must be far above.
 //
-// One value that is above all gradients there have ever been by many powers of two is a fault
-// whatever else is unusual: a model that has learned all has hardly any gradients, and at times a
-// batch with gradients that are as far above these.
+// A value that is above all earlier gradients by many powers of two is a fault even if other
+// gradients are unusual, too. A model that has learned everything has hardly any gradients, and a
+// batch from time to time with gradients as far above these.
 #pragma once
 
 #include <algorithm>
@@ -33,12 +32,12 @@ namespace tfhvd {
 
 class SizeHistory {
  public:
-  static constexpr int kFewest = 8;   // steps that a gradient must be known from
-  static constexpr int kPeriod = 16;  // steps; what is remembered is of one to two periods
+  static constexpr int kFewest = 8;   // steps from which a gradient must be known
+  static constexpr int kPeriod = 16;  // steps; the memory covers one to two periods
   static constexpr int kRank = 2;
-  // All of these are powers of two. By how much a gradient is above the others to be unusual, and
-  // to be far above; and how far below the others of its step a norm means nothing: gradients that
-  // are zero but for rounding have any size.
+  // All of these are powers of two: by how much an unusual gradient is above the others, and one
+  // that is far above; and how far below the others of its step a norm has no meaning: gradients
+  // that are zero except for rounding have any size.
   static constexpr float kUnusual = 1.0f;
   static constexpr float kFar = 4.5f;
   // By how much each other gradient of a layer must be above what it is held against if the layer
@@ -47,21 +46,23 @@ class SizeHistory {
   // saturated.
   static constexpr float kAlsoFar = 3.5f;
   static constexpr float kNegligible = -10.0f;
-  // How little a norm is above the largest value if that is nearly all of it.
+  // By how little a norm exceeds the largest value if that value makes up nearly all of it.
   static constexpr float kOneValue = 0.25f;
-  // How far above all gradients ever is absurd, and what is said of it: above what is not known.
+  // How far above all earlier gradients a value is absurd, and the size reported for it: above
+  // unknown ones.
   static constexpr float kAbsurd = 16.0f;
   static constexpr float kCertain = 2 * kAlone * kUnknown;
 
-  // What a rank says of its gradients, by their numbers; those without values say nothing.
+  // Returns a rank's opinion on its gradients, by their numbers; gradients without values do not
+  // count.
   Suspicion Judge(const std::vector<GradientSize>& sizes) const;
 
-  // By how many powers of two a gradient's norm, or its largest value where that is more, is above
-  // what it is held against; above all gradients ever if that is not known. REQUIRES: there are
+  // Returns by how many powers of two a gradient's norm, or its largest value if that is more, is
+  // above its usual size; if that is unknown, above all gradients so far. REQUIRES: there are
   // gradients.
   float Above(size_t number, const GradientSize& size) const;
 
-  // Takes the gradients of a step into the history.
+  // Adds the gradients of a step to the history.
   void Add(const std::vector<GradientSize>& sizes);
 
  private:
@@ -77,14 +78,14 @@ class SizeHistory {
     size_t at_least_ = 0;
   };
 
-  // Of one gradient, in this period and in the one before.
+  // The memory of one gradient, in this period and in the one before.
   struct Known {
     int steps = 0;
-    bool whole = true;  // whether all of its values were looked at
+    bool whole = true;  // whether all of its values were measured
     Largest norm[2];
     Largest largest[2];
 
-    // What a norm, and a largest value, are held against; kNoSize if the gradient was zero lately.
+    // The usual norm, and the usual largest value; kNoSize if the gradient was zero recently.
     float usual_norm() const { return std::max(norm[0].least(), norm[1].least()); }
     float usual_largest() const { return std::max(largest[0].least(), largest[1].least()); }
   };

@@ -1,8 +1,9 @@
-// SizeWatch: remembers how large this rank's gradients are, for all that reduce gradients here, and
-// asks SizeHistory of each step.
+// SizeWatch: remembers the sizes of this rank's gradients, for each set of reductions, and asks
+// SizeHistory about each step.
 //
-// To look at all values of all gradients may take long, beside a step that computes little: where
-// it would take more than a hundredth of a step, it is at the first kSample values of each.
+// Measuring all values of all gradients may take long compared with a step of little computation.
+// If it would take more than a hundredth of a step, only the first kSample values of each are
+// measured.
 //
 // Any thread.
 #pragma once
@@ -24,7 +25,7 @@ class SizeWatch : public GradientSizes {
  public:
   static constexpr int64_t kSample = 4096;
 
-  // Looks at a sample only where the job continues whatever is found.
+  // Measures samples only if the job continues after any finding.
   explicit SizeWatch(OnOutlier action) : may_sample_(action == OnOutlier::kWarn) {}
 
   int64_t Most(const std::string& name) override TFHVD_EXCLUDES(mutex_);
@@ -32,10 +33,11 @@ class SizeWatch : public GradientSizes {
       TFHVD_EXCLUDES(mutex_);
   Suspicion Judge(const std::string& name) override TFHVD_EXCLUDES(mutex_);
 
-  // The ranks have voted on the step: whose gradient is an outlier. Others are remembered.
+  // Records the ranks' vote on the step, and returns whose gradient is an outlier. The sizes of a
+  // step without an outlier enter the history.
   Accused StepOver(const std::string& name, const Votes& together) TFHVD_EXCLUDES(mutex_);
 
-  // By which factor a gradient is above all that is remembered, as text. REQUIRES: it was judged.
+  // Returns by which factor a gradient exceeds its usual size, as text. REQUIRES: it was judged.
   std::string Times(const std::string& name, int64_t number) TFHVD_EXCLUDES(mutex_);
 
  private:
@@ -48,7 +50,7 @@ class SizeWatch : public GradientSizes {
     std::chrono::steady_clock::time_point begin;
   };
 
-  // What a step takes is settled after some, and then measured over some.
+  // The duration of a step settles after some steps, and is then measured over some.
   static constexpr int64_t kSettled = 3;
   static constexpr int64_t kMeasured = 8;
   static constexpr int kShare = 100;

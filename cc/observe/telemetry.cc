@@ -12,7 +12,7 @@ Telemetry::Telemetry(const Config& config, const Log& log, const Topology& topol
       listeners_({&record_, &metrics_, &timeline_}) {
   if (config.timeline.empty()) return;
   const Status status = timeline_.Start(config.timeline, config.timeline_mark_cycles);
-  if (!status.ok()) log.Error(status.message());  // no reason not to train
+  if (!status.ok()) log.Error(status.message());  // no reason to stop the training
 }
 
 void Telemetry::NotePosition(int64_t epoch, int64_t step) {

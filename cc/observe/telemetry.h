@@ -1,7 +1,7 @@
-// Telemetry: what an engine records of its work, as one object: the timeline, the flight record,
-// the counts, and which gradients were finite.
+// Telemetry: an engine's records of its work, as one object: the timeline, the flight record, the
+// counts, and which gradients were finite.
 //
-// Any thread. Lives as long as the engine that gives it out.
+// Any thread. Lives as long as its engine.
 #pragma once
 
 #include <chrono>
@@ -30,43 +30,43 @@ class Telemetry {
   Telemetry(const Config& config, const Log& log, const Topology& topology,
             const ProcessSetTable* sets);
 
-  // Records from now on what becomes of every entry; this rank's part only (observe/timeline.h).
+  // Records every entry from now on; only this rank's part (observe/timeline.h).
   Status StartTimeline(const std::string& path, bool mark_cycles) {
     return timeline_.Start(path, mark_cycles);
   }
 
-  // Ends that and closes the file; nothing happens if nothing is recorded.
+  // Ends the recording and closes the file; does nothing if there is no recording.
   Status StopTimeline() { return timeline_.Stop(); }
 
-  // The descriptor of the record of the last entries (observe/flight_record.h); -1 if the system
-  // has no such memory.
+  // Returns the descriptor of the flight record (observe/flight_record.h); -1 if the system has no
+  // such memory.
   int flight_record() const { return record_.file(); }
 
-  // Notes in the flight record, and for the watch of gradients, the position of the training:
-  // `step` steps of epoch `epoch` (from 1) are done.
+  // Records the position of the training, for the flight record and the watch of gradients: `step`
+  // steps of epoch `epoch` (from 1) are done.
   void NotePosition(int64_t epoch, int64_t step);
 
-  // Notes in the flight record that this process watches for itself whether the job hangs, and can
-  // be relied on to say so for so long.
+  // Records in the flight record that this process has a hang monitor, which is reliable for so
+  // long.
   void NoteWatch(std::chrono::nanoseconds lasting) { record_.Watched(lasting); }
 
-  // The sizes that this rank's gradients have had.
+  // The past sizes of this rank's gradients.
   GradientSizes* gradient_sizes() { return finite_watch_.sizes(); }
 
-  // Notes whether the gradients of a step were finite. InvalidArgument if the job must end for
-  // that.
+  // Records whether the gradients of a step were finite. Returns InvalidArgument if the job must
+  // end for that reason.
   Status NoteGradients(const SharedGradients& gradients, const FoundNotFinite& own,
                        const Votes& together);
 
-  // The counts up to now.
+  // Returns the counts so far.
   EngineMetrics metrics() const { return metrics_.snapshot(); }
 
-  // All of them that follow entries along the data path.
+  // Returns the observer that passes events of the data path to all of them.
   Observer* observer() { return &listeners_; }
 
  private:
   const ProcessSetTable* const sets_;  // Not owned.
-  // Each provides its own synchronisation.
+  // Each provides its own synchronization.
   Timeline timeline_;
   FlightRecord record_;
   FiniteWatch finite_watch_;

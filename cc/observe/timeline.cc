@@ -8,9 +8,9 @@
 namespace tfhvd {
 namespace {
 
-// The rows of a rank stand together, as far as so many suffice.
+// The number of rows for each rank: a rank's rows are together, if this is enough.
 constexpr int64_t kRowsOfARank = 1 << 20;
-// More than ranks times those: there begin the next rows of all.
+// Greater than the number of ranks times kRowsOfARank: further rows of all ranks begin there.
 constexpr int64_t kRowsOfAll = int64_t{1} << 44;
 
 constexpr char kRank[] = "{rank}";
@@ -27,12 +27,12 @@ std::string InCapitals(std::string name) {
   return name;
 }
 
-// "ALLREDUCE"; Adasum is an allreduce.
+// Returns "ALLREDUCE"; Adasum is an allreduce.
 std::string PhaseName(Collective kind) {
   return InCapitals(CollectiveName(kind == Collective::kAdasum ? Collective::kAllReduce : kind));
 }
 
-// What the user sees of a key.
+// Returns the name that the user sees for a key.
 std::string RowName(const Key& key) {
   if (key.process_set == 0) return key.name;
   return key.name + " (process set " + std::to_string(key.process_set) + ")";
@@ -59,7 +59,7 @@ int64_t TimelineRow(int rank, int64_t row) {
   return row / kRowsOfARank * kRowsOfAll + rank * kRowsOfARank + row % kRowsOfARank;
 }
 
-Timeline::~Timeline() { (void)Stop(); }  // an error has nobody to go to
+Timeline::~Timeline() { (void)Stop(); }  // no caller takes an error
 
 Status Timeline::Start(const std::string& path, bool mark_cycles) {
   const MutexLock lock(&mutex_);
@@ -143,7 +143,7 @@ void Timeline::RankReady(const Key& key, Collective kind, int rank, bool voted) 
   const MutexLock lock(&mutex_);
   if (file_ == nullptr) return;
   Row* const row = RowOf(key);
-  if (voted && row->negotiated.empty()) return;  // was submitted before the recording began
+  if (voted && row->negotiated.empty()) return;  // submitted before the recording began
   Lane* lane = nullptr;
   if (!row->negotiated.empty()) {
     Live& live = live_.at(row->negotiated.front());
@@ -211,7 +211,7 @@ void Timeline::End(const std::vector<EntryId>& entries) {
   const MutexLock lock(&mutex_);
   for (const EntryId id : entries) {
     const auto found = live_.find(id);
-    // Its recording may have begun within the phase.
+    // The recording may have begun within the phase.
     if (found != live_.end() && !found->second.queued) EndPhase(&found->second.lane);
   }
 }
@@ -241,7 +241,7 @@ Timeline::Row* Timeline::RowOf(const Key& key) {
   return row;
 }
 
-// The first free lane of the row, in negotiation.
+// Takes the first free lane of the row, and begins the negotiation.
 Timeline::Lane Timeline::TakeLane(Row* row, Collective kind) {
   Lane lane;
   lane.row = row->number;
@@ -254,7 +254,7 @@ Timeline::Lane Timeline::TakeLane(Row* row, Collective kind) {
   return lane;
 }
 
-// Ends what is under way, the outermost phase with `args`.
+// Ends the open phases of the lane, the outermost with `args`.
 void Timeline::GiveBack(Row* row, Lane* lane, const std::string& args) {
   while (!lane->open.empty()) EndPhase(lane, lane->open.size() == 1 ? args : "");
   row->taken[lane->number] = false;

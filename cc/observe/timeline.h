@@ -1,23 +1,23 @@
-// Timeline: records what becomes of every entry, as Horovod's timeline does, into a TraceFile.
+// Timeline: records the phases of every entry into a TraceFile, as Horovod's timeline does.
 //
 // A row for each tensor, or group of tensors, with the phases
 //
 //   NEGOTIATE_ALLREDUCE                 from this rank's call, or the first other's, to the
 //                                       agreement; a tick for each rank as it becomes ready
 //   ALLREDUCE                           from the agreement to the result
-//     QUEUE                             others that were agreed on before are executed
+//     QUEUE                             entries of earlier agreements are executed
 //     MEMCPY_IN_FUSION_BUFFER
-//     SHM_ALLREDUCE, MPI_BCAST, ...     the call: what carries it, and what it is
+//     SHM_ALLREDUCE, MPI_BCAST, ...     the call: its transport, and its name
 //     MEMCPY_OUT_FUSION_BUFFER
 //
-// (ALLGATHER and so on likewise.) In a locked step the ranks vote without messages: then the
-// end of the first phase says "locked", and the ticks are the votes, which every rank sees. Rank 0
-// alone sees announcements. Phases on an accelerator are those of this rank's calls: the host does
-// not wait for what it puts onto the stream.
+// (ALLGATHER and so on in the same way.) In a locked step the ranks vote without messages: then the
+// end of the first phase says "locked", and the ticks are the votes, which every rank sees. Only
+// rank 0 sees announcements. Phases on an accelerator are those of this rank's calls: the host does
+// not wait for the work on the stream.
 //
-// A begin has its end, whatever happens: what is under way when a recording begins is not in it,
-// and what is when it ends is ended there. An entry whose row is in use (unnamed ones take turns)
-// gets another lane of the row.
+// Every begin has an end: a recording leaves out phases that are open when it begins, and ends
+// those that are open when it ends. An entry whose row is in use (unnamed entries share one) gets
+// another lane of the row.
 //
 // Any thread.
 #pragma once
@@ -36,26 +36,26 @@
 
 namespace tfhvd {
 
-// The number in the file of row `row` of a rank; row 0 is the rank's own, the others are tensors'.
-// Of all rows of all ranks no two have one number, so that the ranks' files can be laid together.
+// Returns the number in the file of row `row` of a rank. Row 0 is for the rank itself, the others
+// are for tensors. No two rows of any ranks share a number, so that the ranks' files can be merged.
 int64_t TimelineRow(int rank, int64_t row);
 
 class Timeline : public Observer {
  public:
-  // `host` names this rank's, for the reader.
+  // `host` is the name of this rank's host, for people.
   Timeline(int rank, std::string host) : rank_(rank), host_(std::move(host)) {}
 
-  // Ends a recording that is under way.
+  // Ends a recording in progress.
   ~Timeline() override;
 
-  // Begins to record. "{rank}" in `path` stands for the rank, so that each writes a file; without,
-  // rank 0 alone does, and the others do nothing. `mark_cycles`: with a mark in each place where
-  // collectives that were agreed on together begin. An error where a recording is under way or the
-  // file cannot be made.
+  // Begins to record. In `path`, "{rank}" means the rank, so that each rank writes a file; without
+  // it, only rank 0 does, and the others do nothing. `mark_cycles`: adds a mark at each place where
+  // collectives of one agreement begin. Returns an error if a recording is in progress or the file
+  // cannot be made.
   Status Start(const std::string& path, bool mark_cycles) TFHVD_EXCLUDES(mutex_);
 
-  // Ends the recording and closes the file; nothing happens where there is none. An error where the
-  // file is not complete.
+  // Ends the recording and closes the file; does nothing if there is none. Returns an error if the
+  // file is incomplete.
   Status Stop() TFHVD_EXCLUDES(mutex_);
 
   void Submitted(const Entry& entry) override TFHVD_EXCLUDES(mutex_);
@@ -63,33 +63,33 @@ class Timeline : public Observer {
       TFHVD_EXCLUDES(mutex_);
   void TallyOver(const Key& key) override TFHVD_EXCLUDES(mutex_);
   void AgreedOn(const std::vector<Agreed>& together) override TFHVD_EXCLUDES(mutex_);
-  void WaitedFor(EntryId, int) override {}  // RankReady says it all
+  void WaitedFor(EntryId, int) override {}  // RankReady has all the information
   void Begin(const std::vector<EntryId>& entries, const char* carrier, const char* call) override
       TFHVD_EXCLUDES(mutex_);
   void End(const std::vector<EntryId>& entries) override TFHVD_EXCLUDES(mutex_);
   void Done(EntryId entry, const Status& status) override TFHVD_EXCLUDES(mutex_);
 
  private:
-  // A place in a row on which phases nest.
+  // A part of a row in which phases nest.
   struct Lane {
     int64_t row = 0;
     int32_t number = 0;
-    std::vector<bool> open;  // the phases under way, outermost first: whether each is in the file
+    std::vector<bool> open;  // the open phases, outermost first: whether each is in the file
   };
 
   struct Row {
     int64_t number = 0;
     std::vector<bool> taken;  // by lane
-    // Entries of this rank that are not agreed on, in the order of their turns.
+    // Entries of this rank that are not agreed on, in their order.
     std::deque<EntryId> negotiated;
-    // Where the others' announcements are while this rank has none itself; by then null.
+    // The lane of the others' announcements while this rank has none; null otherwise.
     std::unique_ptr<Lane> others;
   };
 
   struct Live {
     Row* row = nullptr;
     Lane lane;
-    bool voted = false;   // for: in a locked step
+    bool voted = false;   // in a locked step
     bool queued = false;  // QUEUE is its innermost phase
   };
 
@@ -111,7 +111,7 @@ class Timeline : public Observer {
   bool recording_ TFHVD_GUARDED_BY(mutex_) = false;
   bool mark_cycles_ TFHVD_GUARDED_BY(mutex_) = false;
   std::string path_ TFHVD_GUARDED_BY(mutex_);
-  std::set<std::string> names_ TFHVD_GUARDED_BY(mutex_);  // of events; before the file
+  std::set<std::string> names_ TFHVD_GUARDED_BY(mutex_);  // of events; must outlive the file
   std::unique_ptr<TraceFile> file_ TFHVD_GUARDED_BY(mutex_);
   int64_t lost_ TFHVD_GUARDED_BY(mutex_) = 0;
   // Addresses of rows are stable.

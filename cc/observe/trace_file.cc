@@ -14,9 +14,9 @@
 namespace tfhvd {
 namespace {
 
-// What a killed process may lose at most.
+// The most recent time of which a killed process may lose the events.
 constexpr std::chrono::milliseconds kFlushEvery{200};
-// The writer is called before that once so many wait.
+// The number of waiting events that wakes the writer earlier.
 constexpr size_t kMany = TraceFile::kMost / 16;
 constexpr size_t kBytesAtOnce = 1 << 20;
 
@@ -83,7 +83,7 @@ Status TraceFile::Open(const std::string& path, TraceEvent first, std::unique_pt
 }
 
 TraceFile::~TraceFile() {
-  (void)Close();  // who wants to know has called it before
+  (void)Close();  // callers that need the error call Close before
   close(descriptor_);
 }
 
@@ -136,14 +136,14 @@ Status TraceFile::Append(const std::vector<TraceEvent>& events) {
   return text.empty() ? Status::Ok() : AppendText(text);
 }
 
-// In the place of the closing bracket, with another one behind it, in one call.
+// Overwrites the closing bracket, and adds another one, in one call.
 Status TraceFile::AppendText(const std::string& text) {
   Status status = WriteAt(end_, text + kClosing);
   if (status.ok()) {
     end_ += static_cast<int64_t>(text.size());
     return status;
   }
-  // As it was: there was room for that.
+  // Restores the file, for which there was space.
   if (ftruncate(descriptor_, end_) == 0) (void)WriteAt(end_, kClosing);
   return status;
 }

@@ -1,9 +1,9 @@
 // TraceFile: a file in Chrome's trace event format (a JSON array, for `tfhvd timeline` and
-// ui.perfetto.dev), written by a thread of its own.
+// ui.perfetto.dev), written by a separate thread.
 //
-// Push takes an event and returns; it waits for no file system. Events that come faster than they
-// can be written are refused once `most` wait. What was written is a whole JSON text at any time,
-// so that a process which is killed leaves one, of all but the last moments.
+// Push takes an event and returns; it does not wait for a file system. When `most` events wait,
+// further ones are refused. The file is a complete JSON text at any time, so that a killed process
+// leaves one, without the last moments.
 //
 // Any thread.
 #pragma once
@@ -21,10 +21,10 @@
 namespace tfhvd {
 
 struct TraceEvent {
-  char phase = 'B';            // B: begin, E: end, X: of no length, i: of all rows, M: about a row
-  int64_t nanoseconds = 0;     // on the steady clock
-  int64_t row = 0;             // "pid"
-  int32_t lane = 0;            // "tid", within the row
+  char phase = 'B';         // B: begin, E: end, X: without duration, i: of all rows, M: about a row
+  int64_t nanoseconds = 0;  // on the steady clock
+  int64_t row = 0;          // "pid"
+  int32_t lane = 0;         // "tid", within the row
   const char* name = nullptr;  // outlives the file; null for an end
   std::string args;            // a JSON object, or ""
 };
@@ -33,20 +33,22 @@ class TraceFile {
  public:
   static constexpr size_t kMost = 1 << 18;
 
-  // Creates the file, or empties it, with `first` in it.
+  // Creates the file, or empties it, and writes `first`.
   static Status Open(const std::string& path, TraceEvent first, std::unique_ptr<TraceFile>* out,
                      size_t most = kMost);
 
-  // As Close.
+  // Closes the file if Close was not called.
   ~TraceFile();
 
   TraceFile(const TraceFile&) = delete;
   TraceFile& operator=(const TraceFile&) = delete;
 
-  // Takes the event; false where it is refused. What ends something that was taken `must` be.
+  // Takes the event; returns false if it is refused. An event that ends an accepted one `must` be
+  // taken.
   bool Push(TraceEvent event, bool must) TFHVD_EXCLUDES(mutex_);
 
-  // Writes what has come and ends the thread; an error where something could not be written.
+  // Writes the waiting events and ends the thread; returns an error if an event could not be
+  // written.
   Status Close() TFHVD_EXCLUDES(mutex_);
 
  private:
@@ -62,8 +64,8 @@ class TraceFile {
   const std::string path_;
   const size_t most_;
 
-  // The writer's; the opener's before it begins.
-  int64_t end_ = 0;  // where the closing bracket begins
+  // Used by the writer's thread; by Open before that thread begins.
+  int64_t end_ = 0;  // the offset of the closing bracket
 
   Mutex mutex_;
   CondVar come_;
@@ -73,7 +75,7 @@ class TraceFile {
   std::thread writer_;
 };
 
-// A JSON string, quotes and all.
+// Returns a JSON string with its quotes.
 std::string JsonString(const std::string& text);
 
 }  // namespace tfhvd
