@@ -1,4 +1,4 @@
-// TfhvdAllgather: every rank's tensor, one after the other along the first dimension.
+// TfhvdAllgather: the tensors of all ranks, concatenated along the first dimension.
 #include "cc/tf/collective_kernel.h"
 #include "cc/tf/types.h"
 #include "tensorflow/core/framework/op.h"

@@ -17,7 +17,7 @@ absl::Status ReadFactor(OpKernelConstruction* ctx, const char* name, double* val
                                     "'. Expected: decimal text such as '0.5'.");
 }
 
-// Python's number of an allreduce that is a collective of its own.
+// Python's number of Adasum, an allreduce that is a separate collective.
 constexpr int kAdasumOp = kNumReduceOps;
 
 absl::Status ReadReduction(OpKernelConstruction* ctx, Request* request) {

@@ -1,19 +1,20 @@
-// The attributes of the ops, as a Request: for the kernels and for their compilation (cc/xla).
+// Attributes: the attributes of the ops, as a Request: for the kernels and for their compilation
+// (cc/xla).
 //
-// Attributes, read by every kernel that has them:
+// Every kernel reads those attributes that it has:
 //   tensor_name      the collective's identity across ranks
-//   anonymous        the user gave no name: several may be in flight and take their turns
-//   process_set_id   which ranks take part
+//   anonymous        the user gave no name: several may be in flight, and match in order
+//   process_set_id   the ranks that participate
 //   reduce_op        a ReduceOp
 //   prescale_factor, postscale_factor   decimal text, so that a double arrives to the bit
 //   root_rank        broadcast
-//   origin           the line of the user's program that it comes from, for people
-//   backward_pass, buckets   on a GPU (EntryExtras): of which reductions no result is used before
-//                    all are submitted, and how many they are; "": this one stands alone
+//   origin           the line of the user's program, for messages
+//   backward_pass, buckets   on a GPU (EntryExtras): the reductions whose results are used only
+//                    after all are submitted, and their number; "": this one is alone
 //   identities       1: the last input is an identity, and the attributes tensor_name and
-//                    process_set_id say nothing. So it is where a program calls the op eagerly:
+//                    process_set_id have no meaning. Used if a program calls the op eagerly:
 //                    TensorFlow keeps a kernel for ever for each value of an attribute.
-//   deferred         for the compilation alone: a TfhvdDone follows, which waits for the result
+//   deferred         only for compilation: a TfhvdDone follows, which waits for the result
 #pragma once
 
 #include <string>
@@ -25,14 +26,14 @@
 
 namespace tfhvd {
 
-// Fills everything but the tensors.
+// Fills everything except the tensors.
 absl::Status ReadRequest(tensorflow::OpKernelConstruction* ctx, Collective kind, Request* request,
                          bool* anonymous);
 
-// Reads an identity, "<process_set_id>/<tensor_name>".
+// Parses an identity, "<process_set_id>/<tensor_name>".
 absl::Status ReadIdentity(const std::string& identity, Key* key);
 
-// Of TfhvdNoteNotFinite.
+// Reads the attributes of TfhvdNoteNotFinite.
 absl::Status ReadGradients(tensorflow::OpKernelConstruction* ctx, SharedGradients* gradients);
 
 }  // namespace tfhvd

@@ -1,4 +1,4 @@
-// TfhvdBarrier: ends once every rank has begun it.
+// TfhvdBarrier: ends when every rank has begun it.
 #include "cc/tf/collective_kernel.h"
 #include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"

@@ -1,5 +1,5 @@
-// TfhvdBroadcast: the root's tensor on every rank. TfhvdGroupedBroadcast: several of them, agreed
-// and failing as one.
+// TfhvdBroadcast: the root's tensor on every rank. TfhvdGroupedBroadcast: several tensors, which
+// are agreed on and fail together.
 #include "cc/tf/collective_kernel.h"
 #include "cc/tf/types.h"
 #include "tensorflow/core/framework/op.h"
@@ -34,7 +34,8 @@ class BroadcastKernel : public CollectiveKernel {
   absl::Status AddTensors(tensorflow::OpKernelContext* ctx, const Engine& engine,
                           Call* call) const override {
     if (engine.topology().rank != root()) return AddInPlace(ctx, call);
-    // The root's result is its input, unchanged and not copied, whoever else refers to it.
+    // The root's result is its input, unchanged and not copied, even if other operations refer to
+    // it.
     for (int i = 0; i < ctx->num_outputs(); ++i) {
       ctx->set_output(i, ctx->input(i));
       call->Add(ctx->input(i), ctx->input(i));

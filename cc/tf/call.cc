@@ -15,7 +15,7 @@ using tensorflow::TensorShape;
 
 namespace {
 
-// Calls are many, of one size, and live together for a moment.
+// Calls are numerous, equally large, and live for a short time together.
 template <typename T>
 struct CachedAllocator {
   using value_type = T;
@@ -99,7 +99,8 @@ void Call::Start(const std::shared_ptr<Engine>& engine, Entry entry) {
     entry.inputs.push_back(tensor.input->data());
     entry.outputs.push_back(tensor.output == nullptr ? nullptr : tensor.output->data());
   }
-  // Pointers: these functions then need no memory of their own. `self_` keeps this object.
+  // The functions capture pointers only, and so allocate no memory. `self_` keeps this object
+  // alive.
   if (late_memory_.has_value()) {
     late_.resize(tensors_.size());
     entry.allocate = [this](int tensor, const Shape& shape, void** output) {
@@ -120,18 +121,19 @@ void Call::Start(const std::shared_ptr<Engine>& engine, Entry entry) {
     };
   }
 
-  // This function's own: by the time that Submit returns the engine may have no use for the call.
+  // A second reference: when Submit returns, the engine may have dropped the call.
   const std::shared_ptr<Call> self = shared_from_this();
   tensorflow::CancellationManager* manager = ctx_->cancellation_manager();
   if (manager != nullptr && !cancellations_->Join(manager, self)) {
     return Fail(absl::CancelledError("The step was cancelled before '" + entry.request->key.name +
                                      "' began."));
   }
-  // Set last: an entry that is dropped tells its `done`, and above this function ends the call.
+  // Set last: a dropped entry calls its `done`, and before this point the function itself ends the
+  // call.
   entry.done = [this](const Status& status) { OnDone(status); };
   self_ = self;
   entry.withdrawal = &withdrawal_;
-  // From here on the call may end at any moment: the context is the claimant's.
+  // From here on the call may end at any moment: only the claimant may use the context.
   (void)SubmitToJob(engine, std::move(entry));
 }
 
@@ -152,8 +154,8 @@ void Call::OnDone(const Status& status) {
   if (retained_ || Claim()) End(status);
 }
 
-// This object holds what may still be touched, or is needed, when TensorFlow has its tensors back.
-// A cancelled call has taken hold of all of them already.
+// Returns this object, which keeps everything that is in use or needed after TensorFlow has its
+// tensors back. A cancelled call holds the tensors already.
 std::shared_ptr<void> Call::Retain(Retained what) {
   if (!Claim()) return shared_from_this();
   retained_ = true;
@@ -166,7 +168,7 @@ std::shared_ptr<void> Call::Retain(Retained what) {
 }
 
 void Call::End(const Status& status) {
-  cancellations_->Leave(this);  // before `done`: the manager may go with the step
+  cancellations_->Leave(this);  // before `done`: the manager may end with the step
   if (status.ok()) {
     for (size_t i = 0; i < late_.size(); ++i) {
       ctx_->set_output(static_cast<int>(i), std::move(late_[i]));
@@ -176,7 +178,7 @@ void Call::End(const Status& status) {
   } else {
     ctx_->SetStatus(ToAbsl(status));
   }
-  // Before `done`: the next kernel may reuse memory in place only if nobody else refers to it.
+  // Before `done`: the next kernel may reuse memory in place only if there is no other reference.
   late_.clear();
   std::exchange(done_, nullptr)();
 }
@@ -191,7 +193,7 @@ Status Call::Allocate(int tensor, const Shape& shape, void** output) {
     }
   }
   Tensor& made = late_[static_cast<size_t>(tensor)];
-  made = Tensor();  // that of an attempt before
+  made = Tensor();  // from an earlier attempt
   if (!late_memory_->Allocate(dtype, wanted, &made)) {
     return Status::Unavailable("There is no memory for the result of shape " + ShapeString(shape) +
                                " and type " + tensorflow::DataTypeString(dtype) + " on this rank.");

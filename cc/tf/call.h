@@ -1,10 +1,10 @@
 // Call: one execution of a collective kernel, from ComputeAsync to TensorFlow's `done`.
 //
 // Two parties may end a call: the engine, when the collective is over, and TensorFlow, when the
-// step is cancelled. The first one to claim it calls `done`; after that nobody touches the context
-// or the kernel, which may be gone. Until then the context holds the tensors. A cancelled call
-// takes hold of them itself, and belongs to the engine's entry, so that memory which the engine
-// still reads or writes outlives the step.
+// step is cancelled. The first to claim it calls `done`; afterwards the context and the kernel must
+// not be used, because they may be gone. Until then the context holds the tensors. A cancelled call
+// takes references to them itself, and belongs to the engine's entry, so that memory which the
+// engine still reads or writes outlives the step.
 #pragma once
 
 #include <atomic>
@@ -25,39 +25,39 @@ namespace tfhvd {
 
 class Call : public Cancellations::Member, public std::enable_shared_from_this<Call> {
  public:
-  // `ctx` and `done` are TensorFlow's; `ctx` and `cancellations` live until `done` is called.
+  // `ctx` and `done` are TensorFlow's; `ctx` and `cancellations` must live until `done` is called.
   static std::shared_ptr<Call> Make(tensorflow::OpKernelContext* ctx,
                                     tensorflow::AsyncOpKernel::DoneCallback done,
                                     Cancellations* cancellations);
 
-  // Not to be called: see Make.
+  // Only for Make.
   Call(tensorflow::OpKernelContext* ctx, tensorflow::AsyncOpKernel::DoneCallback done,
        Cancellations* cancellations);
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
 
-  // Before Start, once per tensor and in order: the memory that the collective reads and writes.
-  // Both are the context's, the output allocated or forwarded.
+  // Adds a tensor: the memory that the collective reads and writes. Call before Start, once for
+  // each tensor, in order. Both belong to the context; the output is allocated or forwarded.
   void Add(const tensorflow::Tensor& input, const tensorflow::Tensor& output);
-  // The same where there is no memory for an output: the collective is to fail.
+  // Adds a tensor for whose output there is no memory: the collective will fail.
   void AddWithout(const tensorflow::Tensor& input);
-  // The same where the output's shape is known only once every rank has said its own.
+  // Adds a tensor whose output shape is known only when every rank has sent its shape.
   void AddLate(const tensorflow::Tensor& input);
 
-  // alltoall, besides AddLate: how many rows go to each rank, empty for equal parts. The context's
-  // output 1 will say how many came from each.
+  // alltoall, in addition to AddLate: how many rows go to each rank, empty for equal parts. The
+  // context's output 1 will say how many came from each.
   void SetSplits(std::vector<int64_t> splits);
 
-  // An allgather, besides AddLate: the context's last output will say how many ranks there are.
+  // An allgather, in addition to AddLate: the context's last output will be the number of ranks.
   void CountRanks() { counts_ranks_ = true; }
 
-  // How much this rank counts in an average.
+  // Sets this rank's weight in an average.
   void SetWeight(int64_t weight) { weight_ = weight; }
 
   // Instead of Start: ends the call at once.
   void Fail(const absl::Status& status);
 
-  // What a request says of a call: the tensors' types and shapes, and the weight.
+  // The part of a call that its request depends on: the tensors' types and shapes, and the weight.
   struct Likeness {
     absl::InlinedVector<std::pair<tensorflow::DataType, tensorflow::TensorShape>, 1> tensors;
     int64_t weight = kUnweighted;
@@ -65,14 +65,14 @@ class Call : public Cancellations::Member, public std::enable_shared_from_this<C
   bool IsLike(const Likeness& other) const;
   Likeness Describe() const;
 
-  // Submits the collective. `entry` holds the request; memory and callbacks are filled in here.
-  // Waits for no other rank's program; `done` may be called before this returns.
+  // Submits the collective. `entry` holds the request; this function sets memory and callbacks.
+  // Does not wait for another rank's program. `done` may be called before this returns.
   void Start(const std::shared_ptr<Engine>& engine, Entry entry);
 
  private:
   struct Memory {
     const tensorflow::Tensor* input = nullptr;   // Not owned: the context's.
-    const tensorflow::Tensor* output = nullptr;  // likewise; null: it comes late
+    const tensorflow::Tensor* output = nullptr;  // Not owned: the context's; null: allocated late
     tensorflow::DataType dtype = tensorflow::DT_INVALID;
   };
 
@@ -85,27 +85,27 @@ class Call : public Cancellations::Member, public std::enable_shared_from_this<C
 
   tensorflow::OpKernelContext* const ctx_;  // Not owned. Touched by the claimant only.
   tensorflow::AsyncOpKernel::DoneCallback done_;
-  Cancellations* const cancellations_;  // Not owned. Likewise.
+  Cancellations* const cancellations_;  // Not owned; touched by the claimant only.
 
   // Written before Submit.
   absl::InlinedVector<Memory, 1> tensors_;
-  std::optional<LateOutputMemory> late_memory_;  // where any output comes late
-  bool exchanges_ = false;                       // an alltoall
+  std::optional<LateOutputMemory> late_memory_;  // if any output is allocated late
+  bool exchanges_ = false;                       // whether it is an alltoall
   std::vector<int64_t> splits_;
   bool counts_ranks_ = false;
   int64_t weight_ = kUnweighted;
 
-  // Touched by the engine's thread alone, from Submit on.
+  // Touched only by the engine's thread, from Submit on.
   std::shared_ptr<Call> self_;            // while the engine has the entry
-  std::vector<tensorflow::Tensor> late_;  // by tensor; empty where none comes late
+  std::vector<tensorflow::Tensor> late_;  // by tensor; empty if none is allocated late
   tensorflow::Tensor received_splits_;
-  int32_t ranks_ = 0;      // where they are counted
-  bool retained_ = false;  // the engine has claimed the call, and is to end it
+  int32_t ranks_ = 0;      // if they are counted
+  bool retained_ = false;  // the engine has claimed the call, and must end it
 
-  // Touched by the claimant only: tensors that are to live as long as this object does.
+  // Touched by the claimant only: tensors that must live as long as this object.
   absl::InlinedVector<tensorflow::Tensor, 1> held_;
 
-  // Weak: an engine must not be destroyed by a call that ends on the engine's own thread.
+  // Weak: a call that ends on the engine's thread must not destroy the engine.
   std::weak_ptr<Engine> engine_;
   std::atomic<bool> claimed_{false};
   Withdrawal withdrawal_;

@@ -11,7 +11,7 @@ namespace {
 
 using tensorflow::CancellationManager;
 
-// Keeps one in a device's ResourceMgr.
+// Keeps a Cancellations in a device's ResourceMgr.
 class Holder : public tensorflow::ResourceBase {
  public:
   std::string DebugString() const override { return "tfhvd's cancellations"; }
@@ -47,7 +47,7 @@ bool Cancellations::Join(CancellationManager* manager, std::shared_ptr<Member> m
   group.id = ++last_id_;
   group.manager = manager;
   group.token = manager->get_cancellation_token();
-  // The callback may be called at once, on another thread: it waits for the lock.
+  // TensorFlow may call the callback at once, on another thread: it waits for the lock.
   const auto cancel = [self = shared_from_this(), id = group.id] { self->CancelGroup(id); };
   if (!manager->RegisterCallback(group.token, cancel)) return false;
   Add(&group, std::move(member));
@@ -65,7 +65,7 @@ void Cancellations::Leave(Member* member) {
   member->group_ = 0;
   members.pop_back();
   if (!members.empty()) return;
-  // Where the callback is running already it finds no group.
+  // If the callback is already running, it finds no group.
   group->manager->TryDeregisterCallback(group->token);
   groups_.erase(group);
 }

@@ -18,10 +18,11 @@ using tensorflow::Tensor;
 
 namespace {
 
-// How many identities a kernel remembers the last call of.
+// The number of identities whose last call a kernel remembers.
 constexpr size_t kMostIdentities = 2048;
 
-// What this rank asks for all the same, so that the others fail with it, and do not wait for it.
+// Returns a request that this rank submits in spite of the error, so that the other ranks fail with
+// it and do not wait.
 SharedRequest WithoutMemory(Request request, int rank, const absl::Status& why) {
   request.fault = Status::Unavailable(
       std::string(CollectiveName(request.kind)) + " '" + request.key.name +

@@ -1,5 +1,5 @@
-// CollectiveKernel: what all kernels share. A kernel names its kind of collective and adds its
-// tensors; attributes, submission, cancellation and status are dealt with here and in Call.
+// CollectiveKernel: the common part of all kernels. A kernel names its kind of collective and adds
+// its tensors; attributes, submission, cancellation and status are handled here and in Call.
 #pragma once
 
 #include <memory>
@@ -31,7 +31,7 @@
       .Attr("prescale_factor: string = '1.0'") \
       .Attr("postscale_factor: string = '1.0'")
 
-// The same kernel for both kinds of devices: the tensors' place is all that differs.
+// The same kernel for both kinds of devices: they differ only in the place of the tensors.
 #define TFHVD_REGISTER_KERNEL(op, Kernel)                                   \
   REGISTER_KERNEL_BUILDER(Name(op).Device(tensorflow::DEVICE_CPU), Kernel); \
   REGISTER_KERNEL_BUILDER(Name(op).Device(tensorflow::DEVICE_GPU).HostMemory("identity"), Kernel)
@@ -42,43 +42,44 @@ class CollectiveKernel : public tensorflow::AsyncOpKernel {
  public:
   CollectiveKernel(tensorflow::OpKernelConstruction* ctx, Collective kind);
 
-  // Waits for no other rank, but for some microseconds where it completes a small step that repeats
-  // and runs it here (engine.h). One thread or several at once.
+  // Does not wait for other ranks, except for some microseconds if it completes a small repeating
+  // step and runs it here (engine.h). One thread or several at once.
   void ComputeAsync(tensorflow::OpKernelContext* ctx, DoneCallback done) final;
 
-  // Starting a collective takes less time than handing it to another thread.
+  // Starting a collective takes less time than passing it to another thread.
   bool IsExpensive() final { return false; }
 
  protected:
-  // Adds the kernel's tensors to the call. kResourceExhausted where all are added and there is no
-  // memory for some result: the collective fails on every rank.
+  // Adds the kernel's tensors to the call. Returns kResourceExhausted if all are added but there is
+  // no memory for some result: then the collective fails on every rank.
   virtual absl::Status AddTensors(tensorflow::OpKernelContext* ctx, const Engine& engine,
                                   Call* call) const = 0;
 
-  // For AddTensors: every input that has an output, of its shape; in the input's memory where that
-  // is free.
+  // For AddTensors: adds every input with an output of its shape; in the input's memory if that is
+  // free.
   static absl::Status AddInPlace(tensorflow::OpKernelContext* ctx, Call* call);
 
-  // For AddTensors: every tensor with an output that is allocated once its shape is known.
+  // For AddTensors: adds every tensor with an output that is allocated when its shape is known.
   absl::Status AddAllLate(tensorflow::OpKernelContext* ctx, Call* call) const;
 
   int root() const { return request_.root; }
 
  private:
-  // What the last call of an identity had.
+  // The state of the last call of an identity.
   struct Last {
     Call::Likeness likeness;
     SharedRequest request;
   };
 
-  // With the tensors of this call: what the last call of its identity had, where they are alike.
+  // Returns a request with the tensors of this call: that of the last call of its identity, if they
+  // are alike.
   absl::Status RequestOf(const Call& call, const std::string& identity, SharedRequest* request)
       TFHVD_EXCLUDES(mutex_);
   absl::Status Describe(const Call& call, const std::string& identity, Last* last) const;
 
   Request request_;  // without tensors
   bool anonymous_ = false;
-  int identities_ = 0;  // 1: the identity is the last input, and not in attributes
+  int identities_ = 0;  // 1: the identity is the last input, not in attributes
   std::string backward_pass_;
   int32_t buckets_ = 1;
   std::shared_ptr<Cancellations> cancellations_;
@@ -87,7 +88,7 @@ class CollectiveKernel : public tensorflow::AsyncOpKernel {
   std::unordered_map<std::string, Last> last_ TFHVD_GUARDED_BY(mutex_);  // by identity
 };
 
-// Each tensor, one or several, has a result of its shape.
+// Each tensor (one or several) has a result of its shape.
 template <Collective kKind>
 class InPlaceKernel : public CollectiveKernel {
  public:
@@ -100,7 +101,7 @@ class InPlaceKernel : public CollectiveKernel {
   }
 };
 
-// Each tensor, one or several, has a result whose rows only the ranks together know.
+// Each tensor (one or several) has a result whose number of rows depends on all ranks.
 template <Collective kKind>
 class LateKernel : public CollectiveKernel {
  public:
@@ -113,9 +114,8 @@ class LateKernel : public CollectiveKernel {
   }
 };
 
-// Shape functions: each output is as its input; or each input's output is as it but for the first
-// dimension, which only the ranks together know.
-// The identity is no tensor.
+// Shape functions. SameShapes: each output has the shape of its input. RowsUnknown: likewise except
+// for the first dimension, which depends on all ranks. The identity does not count as a tensor.
 int NumTensors(tensorflow::shape_inference::InferenceContext* c);
 absl::Status SameShapes(tensorflow::shape_inference::InferenceContext* c);
 absl::Status RowsUnknown(tensorflow::shape_inference::InferenceContext* c);

@@ -1,6 +1,6 @@
-// TfhvdCountedAllgather: the allgathers of several tensors as one unit, and of how many ranks. For
-// what is divided by the number of ranks: in an elastic job another number is known only of the
-// ranks that take part now, and not of those that took part in a collective.
+// TfhvdCountedAllgather: the allgathers of several tensors together, with the number of ranks. For
+// results that are divided by the number of ranks: in an elastic job, any other number describes
+// the present ranks, not those that participated in the collective.
 #include "cc/tf/collective_kernel.h"
 #include "cc/tf/types.h"
 #include "tensorflow/core/framework/op.h"

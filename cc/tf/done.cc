@@ -1,8 +1,9 @@
 // TfhvdDone: waits for collectives that were begun before it, in compiled functions.
 //
-// XLA runs one call after another. So there a collective is two: its own op begins it, with the
-// attribute `deferred`, and one TfhvdDone waits for many of them, after all have begun. Uncompiled
-// the collectives complete by themselves, and nothing is left to do here.
+// XLA runs one call after another. Therefore a collective consists of two calls there: its own op
+// begins it, with the attribute `deferred`, and one TfhvdDone waits for many collectives, after all
+// have begun. In uncompiled functions the collectives complete by themselves, and TfhvdDone does
+// nothing.
 #include "cc/tf/types.h"
 #include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
@@ -16,7 +17,7 @@ REGISTER_OP("TfhvdDone")
     .Input("tensors: T")
     .Output("outputs: T")
     .Attr("T: list(" TFHVD_OP_TYPES ") >= 1")
-    .SetIsStateful()  // the collectives are finished also where nobody uses the results
+    .SetIsStateful()  // the collectives must be finished even if the results are unused
     .SetShapeFn([](tensorflow::shape_inference::InferenceContext* c) {
       for (int i = 0; i < c->num_inputs(); ++i) c->set_output(i, c->input(i));
       return absl::OkStatus();

@@ -1,4 +1,4 @@
-// TfhvdGroupedAllgather: the allgathers of several tensors, agreed and failing as one.
+// TfhvdGroupedAllgather: the allgathers of several tensors, which are agreed on and fail together.
 #include "cc/tf/collective_kernel.h"
 #include "cc/tf/types.h"
 #include "tensorflow/core/framework/op.h"

@@ -1,4 +1,4 @@
-// TfhvdGroupedAllreduce: the reductions of several tensors, agreed and failing as one.
+// TfhvdGroupedAllreduce: the reductions of several tensors, which are agreed on and fail together.
 #include "cc/tf/collective_kernel.h"
 #include "cc/tf/types.h"
 #include "tensorflow/core/framework/op.h"

@@ -1,4 +1,5 @@
-// TfhvdGroupedReducescatter: the reducescatters of several tensors, agreed and failing as one.
+// TfhvdGroupedReducescatter: the reducescatters of several tensors, which are agreed on and fail
+// together.
 #include "cc/tf/collective_kernel.h"
 #include "cc/tf/types.h"
 #include "tensorflow/core/framework/op.h"

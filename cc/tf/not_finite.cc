@@ -1,10 +1,10 @@
-// TfhvdFindNotFinite and TfhvdNoteNotFinite: whether this rank's gradients of a step are finite,
-// and what becomes of it. See cc/flow/finite_vote.h.
+// TfhvdFindNotFinite and TfhvdNoteNotFinite: find whether this rank's gradients of a step are
+// finite, and record the result. See cc/flow/finite_vote.h.
 //
-// Each of the former looks at the gradients of one bucket, when these are there, and adds to what
-// those before it have found. Their reduction, which happens in place, begins after it: then nobody
-// else still reads them. In a compiled function, which knows no order but that of data, it hands
-// them on.
+// Each TfhvdFindNotFinite looks at the gradients of one bucket, when these are computed, and adds
+// to the findings of those before it. The reduction of the gradients, which happens in place,
+// begins afterwards: then no other operation reads them. In a compiled function, whose only order
+// is that of data, it passes them on.
 #include <algorithm>
 #include <array>
 #include <chrono>

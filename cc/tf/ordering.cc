@@ -1,11 +1,11 @@
-// TfhvdAfterCollectives and TfhvdBeforeCollectives: the order of a loop or branch with collectives
-// in it among other collectives, in compiled functions.
+// TfhvdAfterCollectives and TfhvdBeforeCollectives: in compiled functions, the order of a loop or
+// branch with collectives among other collectives.
 //
-// TensorFlow hands operations to XLA in the order of the program, and XLA keeps only what follows
-// from data. So an input of the loop passes through TfhvdAfterCollectives, which depends on the
-// collectives that were begun before it; and one of its results goes into TfhvdBeforeCollectives,
-// on which the collectives depend that are waited for next. Uncompiled there is nothing to do:
-// TensorFlow keeps its order itself.
+// TensorFlow passes operations to XLA in the order of the program, but XLA keeps only the order
+// that follows from data. So an input of the loop passes through TfhvdAfterCollectives, which
+// depends on the collectives that were begun before; and one of the loop's results goes into
+// TfhvdBeforeCollectives, on which the next waits for collectives depend. In uncompiled functions
+// both do nothing: TensorFlow keeps the order itself.
 #include "cc/tf/types.h"
 #include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"

@@ -16,7 +16,7 @@ using tensorflow::Tensor;
 using tensorflow::TensorBuffer;
 using Buffer = tensorflow::core::RefCountPtr<TensorBuffer>;
 
-// Memory of tfhvd's own, for as long as some tensor refers to it.
+// Memory of tfhvd, which lives as long as a tensor refers to it.
 class OwnBuffer : public TensorBuffer {
  public:
   OwnBuffer(void* data, size_t bytes) : TensorBuffer(data), bytes_(bytes) {}
@@ -44,13 +44,13 @@ class PooledBuffer final : public OwnBuffer {
   }
 };
 
-// A block of the cache, which this object lies in, before the data: what a small result costs is
-// mostly the work of allocators.
+// A block of the cache. This object is in the block, before the data: most of the cost of a small
+// result is the work of allocators.
 class SmallBuffer final : public OwnBuffer {
  public:
   using OwnBuffer::OwnBuffer;
 
-  static constexpr size_t kBefore = 64;  // what comes before the data, aligned as that is
+  static constexpr size_t kBefore = 64;  // the bytes before the data, aligned like the data
   static constexpr size_t kMost = BlockCache::kLargest - kBefore;
 
   static Buffer Make(size_t bytes) {
@@ -62,7 +62,8 @@ class SmallBuffer final : public OwnBuffer {
     return Buffer(::new (head + 1) SmallBuffer(static_cast<char*>(block) + kBefore, bytes));
   }
 
-  // By the last one that refers to it. What the block needs to be given back outlives the object.
+  // Called by the last owner. The size, which is needed to give the block back, outlives the
+  // object.
   static void operator delete(void* object) {
     Head* const head = static_cast<Head*>(object) - 1;
     ProcessBlockCache()->Give(head, head->bytes);
@@ -74,13 +75,13 @@ class SmallBuffer final : public OwnBuffer {
   };
 };
 
-// Whether memory of these attributes is ordinary host memory, that no device needs to reach.
+// Returns whether memory of these attributes is ordinary host memory that no device accesses.
 bool IsPlainHostMemory(OpKernelContext* ctx, const tensorflow::AllocatorAttributes& attributes) {
   const bool on_host = ctx->device()->device_type() == tensorflow::DEVICE_CPU;
   return on_host && !attributes.gpu_compatible() && !attributes.nic_compatible();
 }
 
-// Null where the system has none.
+// Returns null if the system has no memory.
 Buffer MakeBuffer(size_t bytes) {
   return bytes <= SmallBuffer::kMost ? SmallBuffer::Make(bytes) : PooledBuffer::Make(bytes);
 }

@@ -1,6 +1,6 @@
-// Outputs on the host come from memory of the process's own that is used again and again: for large
-// ones TensorFlow's allocator takes fresh memory from the system each time, and for small ones the
-// allocator's work is a good part of all that the collective costs.
+// PooledOutput: host memory for outputs, which the process reuses: for large outputs TensorFlow's
+// allocator gets fresh memory from the system each time, and for small ones the allocator's work is
+// a large part of the cost of the collective.
 #pragma once
 
 #include "tensorflow/core/framework/allocator.h"
@@ -9,20 +9,21 @@
 
 namespace tfhvd {
 
-// Output `index` of the same shape as input `index`: the input's memory where nobody else uses it.
+// Makes output `index` with the shape of input `index`: in the input's memory if nothing else uses
+// it.
 absl::Status ForwardOrAllocate(tensorflow::OpKernelContext* ctx, int index,
                                tensorflow::Tensor** output);
 
-// Where an output lies whose shape is known only once the ranks have agreed on it. Usable on any
-// thread, and when the context is gone.
+// The memory of an output whose shape is known only after the ranks have agreed on it. Usable on
+// any thread, and when the context is gone.
 class LateOutputMemory {
  public:
-  // Where output 0 of the context lies, if it has any.
+  // Chooses the place of the context's output 0, if it has one.
   explicit LateOutputMemory(tensorflow::OpKernelContext* ctx);
 
-  // A tensor with any contents; false where there is no memory for it. It does not wait for memory:
-  // TensorFlow's allocators wait for up to 10 s, and on the engine's thread the other ranks would
-  // wait as well, without a word.
+  // Makes a tensor with any contents; returns false if there is no memory for it. Does not wait for
+  // memory: TensorFlow's allocators wait for up to 10 s, and on the engine's thread the other ranks
+  // would wait, too, without a message.
   bool Allocate(tensorflow::DataType dtype, const tensorflow::TensorShape& shape,
                 tensorflow::Tensor* out) const;
 

@@ -1,4 +1,4 @@
-// TfhvdReducescatter: the reduction of one tensor over all ranks, of which each gets some rows.
+// TfhvdReducescatter: the reduction of one tensor over all ranks; each rank gets some of its rows.
 #include "cc/tf/collective_kernel.h"
 #include "cc/tf/types.h"
 #include "tensorflow/core/framework/op.h"

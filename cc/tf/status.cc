@@ -19,7 +19,7 @@ absl::StatusCode ToAbslCode(StatusCode code) {
       return absl::StatusCode::kUnavailable;
     case StatusCode::kInternal:
       return absl::StatusCode::kInternal;
-    case StatusCode::kDataLoss:  // to programs, a rank is lost
+    case StatusCode::kDataLoss:  // for programs, a rank has failed
       return absl::StatusCode::kAborted;
   }
   return absl::StatusCode::kUnknown;

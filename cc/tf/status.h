@@ -1,4 +1,4 @@
-// The core's Status as TensorFlow's: the one place where one becomes the other.
+// ToAbsl: the only conversion of the core's Status to TensorFlow's.
 #pragma once
 
 #include "absl/status/status.h"

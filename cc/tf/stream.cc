@@ -5,7 +5,7 @@
 
 namespace tfhvd {
 
-// Virtual functions only: nothing of TensorFlow's that is built with CUDA is linked to.
+// Calls virtual functions only, so that nothing that TensorFlow builds with CUDA is linked.
 void* StreamOf(tensorflow::OpKernelContext* ctx) {
   tensorflow::DeviceContext* const device = ctx->op_device_context();
   if (device == nullptr || device->stream() == nullptr) return nullptr;

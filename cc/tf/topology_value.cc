@@ -1,5 +1,5 @@
-// TfhvdTopologyValue: a number that says where this process stands, read when the operation runs: a
-// graph that was saved, or is run by another rank, gives that rank's.
+// TfhvdTopologyValue: a number such as this process's rank, read when the operation runs: a saved
+// graph, or one that another rank runs, gives the value of the rank that runs it.
 #include <algorithm>
 #include <memory>
 #include <string>

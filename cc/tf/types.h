@@ -1,4 +1,4 @@
-// TensorFlow's types and shapes as the core's.
+// Conversions of TensorFlow's types and shapes to the core's.
 #pragma once
 
 #include "cc/base/types.h"
@@ -12,7 +12,7 @@
 
 namespace tfhvd {
 
-// False where the core has no such type.
+// Returns false if the core has no such type.
 bool ToDType(tensorflow::DataType from, DType* to);
 
 Shape ToShape(const tensorflow::TensorShape& from);

@@ -1,5 +1,5 @@
-// TfhvdWeightedAllreduce: the averages of tensors over all ranks, where each rank says how much it
-// counts. One tensor, or several that are agreed and fail as one.
+// TfhvdWeightedAllreduce: the averages of tensors over all ranks, with a weight from each rank. One
+// tensor, or several that are agreed on and fail together.
 #include "cc/tf/collective_kernel.h"
 #include "cc/tf/types.h"
 #include "tensorflow/core/framework/op.h"
