@@ -1,29 +1,28 @@
-// The calls that collectives become in a compiled function: what lowering.cc writes, and
-// handlers.cc reads.
+// The calls that collectives become in a compiled function: lowering.cc writes them, and
+// handlers.cc executes them.
 //
 //   tfhvd_begin   once in each computation, before the others
-//     results     the number of this execution of it (s64)
+//     results     the number of this execution (s64)
 //   tfhvd_start   begins a collective and returns at once
 //     attributes  request: see request_text.h; anonymous
-//     operands    the tensors, then the number that tfhvd_begin gave, then what must have happened
+//     operands    the tensors, then the number from tfhvd_begin, then whatever must have happened
 //     results     the tensors' results, then the collective's number (s64). An allreduce or
-//     broadcast writes in
-//                 place: result i is operand i.
-//   tfhvd_done    waits for several
-//     attributes  results, pending: how many of either there are
+//                 broadcast writes in place: result i is operand i.
+//   tfhvd_done    waits for several collectives
+//     attributes  results, pending: the number of each
 //     operands    the starts' results, their numbers, and whatever must exist or have happened
-//     results     the first operands, in place, then a token (s64) that says it is over; what
-//                 comes after that is handed on untouched, in place
-//   tfhvd_find    looks which gradients are not finite (on the host alone)
+//     results     the first operands, in place, then a token (s64) that shows the end; the operands
+//                 after that are passed on unchanged, in place
+//   tfhvd_find    finds the gradients that are not finite (only on the host)
 //     attributes  numbers, dtypes: of the gradients; most: values of each; 0: all
-//     operands    what was found before, then the gradients
-//     results     what is found then, this rank's vote (flow/finite_vote.h), and the gradients,
-//                 untouched, in place
-//   tfhvd_note    takes note of whether a step's gradients are finite (not on GPUs, where that
-//                 would have to wait for the numbers)
+//     operands    the earlier finding, then the gradients
+//     results     the new finding, this rank's vote (flow/finite_vote.h), and the gradients,
+//                 unchanged, in place
+//   tfhvd_note    records whether a step's gradients are finite (not on GPUs, where that would have
+//                 to wait for the numbers)
 //     attributes  gradients: see request_text.h
-//     operands    what this rank has found, what the ranks have voted (flow/finite_vote.h)
-//     results     a number (s64) that says nothing
+//     operands    this rank's finding, the ranks' common vote (flow/finite_vote.h)
+//     results     a number (s64) without meaning
 #pragma once
 
 namespace tfhvd {

@@ -1,5 +1,5 @@
-// A function's, branch's or loop's computation while it is compiled: the calls of calls.h in it,
-// and what the ops of one computation have to know of each other. For lowering.cc.
+// Computation: the computation of a function, branch or loop during its compilation: the calls of
+// calls.h in it, and the state that its ops share. For lowering.cc.
 #pragma once
 
 #include <algorithm>
@@ -19,15 +19,15 @@
 
 namespace tfhvd {
 
-// A collective whose start is written.
+// A collective whose start has been written.
 struct Begun {
   std::vector<xla::XlaOp> results;
-  std::vector<xla::XlaOp> kept;  // operands that are read until the collective is over
+  std::vector<xla::XlaOp> kept;  // operands that must stay until the collective is over
   xla::XlaOp pending;
   std::string name;  // with its process set
 };
 
-// What the ops of one computation have to know of each other while it is compiled.
+// The state that the ops of one computation share during its compilation.
 class Computation : public tensorflow::ResourceBase {
  public:
   explicit Computation(xla::XlaOp run) : run(run) {}
@@ -37,7 +37,7 @@ class Computation : public tensorflow::ResourceBase {
   // The deferred collectives that wait for their TfhvdDone.
   std::vector<Begun> deferred;
 
-  // Gives up the deferred collective whose first result that is.
+  // Removes and returns the deferred collective whose first result is `first`.
   bool Take(xla::XlaOp first, Begun* begun) {
     const auto found = std::find_if(deferred.begin(), deferred.end(), [first](const Begun& one) {
       return one.results[0].IsIdenticalTo(first);
@@ -48,29 +48,29 @@ class Computation : public tensorflow::ResourceBase {
     return true;
   }
 
-  // What the next done has to come after: the starts written so far, the done before it, and what
-  // loops and branches since then have given. XLA runs a done as soon as it has its operands, and
-  // nothing else until it returns; all that can be begun must be by then, for other ranks may wait
-  // for just that.
+  // The operands that the next done must come after: the starts written so far, the done before it,
+  // and the results of loops and branches since then. XLA runs a done as soon as its operands
+  // exist, and runs nothing else until it returns. Everything that can begin must have begun
+  // before, because other ranks may wait for it.
   std::vector<xla::XlaOp> before_next_done;
 
-  // By the name of what was begun: the token of its done, null until that is written.
+  // By the name of a collective: the token of its done, nullopt until that is written.
   std::map<std::string, std::optional<xla::XlaOp>> names;
 
-  // What the last loop or branch with collectives in it gave; invalid where there was none.
+  // The result of the last loop or branch with collectives in it; invalid if there is none.
   xla::XlaOp last_region;
 
   std::string DebugString() const override { return "tfhvd's collectives of one computation"; }
 };
 
-// Row by row, as the engine takes its tensors.
+// Row-major, as the engine takes its tensors.
 inline xla::Shape RowMajor(const xla::Shape& shape) {
   return xla::ShapeUtil::MakeShapeWithDescendingLayout(shape.element_type(), shape.dimensions());
 }
 
 inline xla::Shape Number() { return xla::ShapeUtil::MakeShapeWithDescendingLayout(xla::S64, {}); }
 
-// Which result lies where which operand lay.
+// Pairs of a result and the operand whose memory it uses.
 using InPlace = std::vector<std::pair<int64_t, int64_t>>;
 
 inline InPlace Leading(size_t count) {
@@ -88,7 +88,7 @@ inline xla::XlaOp Call(xla::XlaBuilder* builder, const char* target,
   for (const auto& [result, operand] : in_place) {
     auto& alias = aliases.emplace_back();
     alias.first.push_back(result);
-    // With an empty index beside it: the whole. GCC for Arm warns of a copy of an empty one.
+    // The second index is empty: the whole operand. GCC for Arm warns of a copy of an empty index.
     alias.second.first = operand;
   }
   return xla::CustomCallWithLayout(builder, target, operands,
@@ -100,7 +100,8 @@ inline xla::XlaOp Call(xla::XlaBuilder* builder, const char* target,
 
 inline absl::Status ComputationOf(tensorflow::XlaOpKernelContext* ctx, Computation** computation) {
   tensorflow::OpKernelContext* inner = ctx->op_kernel_context();
-  xla::XlaBuilder* const builder = ctx->builder();  // looked up where `make` is called under a lock
+  // Looked up here, because LookupOrCreate calls `make` under a lock.
+  xla::XlaBuilder* const builder = ctx->builder();
   const std::string misfit = WhyXlaDoesNotFit();
   if (!misfit.empty()) return absl::FailedPreconditionError(misfit);
   const std::string name = "tfhvd/" + std::to_string(reinterpret_cast<uintptr_t>(builder));

@@ -1,4 +1,4 @@
-// How the ops of cc/tf/not_finite.cc are compiled.
+// FiniteLowering: how the ops of cc/tf/not_finite.cc are compiled.
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -18,7 +18,7 @@ using tensorflow::OpKernelConstruction;
 using tensorflow::XlaOpKernelContext;
 using xla::XlaOp;
 
-// Adds the op's inputs; gives their number.
+// Adds the op's inputs; returns how many there are.
 absl::StatusOr<int> Inputs(XlaOpKernelContext* ctx, std::vector<XlaOp>* operands,
                            std::vector<xla::Shape>* shapes) {
   for (int i = 0; i < ctx->num_inputs(); ++i) {
@@ -33,7 +33,7 @@ xla::Shape Row(xla::PrimitiveType type, int64_t values) {
   return xla::ShapeUtil::MakeShapeWithDescendingLayout(type, {values});
 }
 
-// On the host alone: on GPUs TensorFlow's operations look.
+// Only on the host: on GPUs, operations of TensorFlow find the values.
 class FindNotFiniteLowering : public Lowering {
  public:
   explicit FindNotFiniteLowering(OpKernelConstruction* ctx) : Lowering(ctx) {

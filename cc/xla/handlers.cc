@@ -1,5 +1,5 @@
-// The calls of calls.h, as XLA's runtime calls them. Of XLA this sees its interface for foreign
-// functions alone, which consists of headers without anything to link.
+// Handlers: the calls of calls.h, as XLA's runtime calls them. This file uses only XLA's interface
+// for foreign functions, which consists of headers and needs no linking.
 #include <algorithm>
 #include <cstdint>
 #include <memory>
@@ -42,7 +42,7 @@ ffi::Error ToError(const Status& status) {
       return ffi::Error(ffi::ErrorCode::kUnavailable, status.message());
     case StatusCode::kInternal:
       return ffi::Error(ffi::ErrorCode::kInternal, status.message());
-    case StatusCode::kDataLoss:  // to programs, a rank is lost
+    case StatusCode::kDataLoss:  // for programs, a rank has failed
       return ffi::Error(ffi::ErrorCode::kAborted, status.message());
   }
   return ffi::Error(ffi::ErrorCode::kUnknown, status.message());
@@ -58,7 +58,7 @@ bool Read(const ffi::RemainingArgs& args, size_t index, void** data) {
   return buffer.has_value();
 }
 
-// Where a compiled function runs, and how its numbers are written and read there.
+// Where a compiled function runs, and how its numbers are read and written there.
 class Memory {
  public:
   Memory() = default;
@@ -74,11 +74,11 @@ class Memory {
       *static_cast<int64_t*>(at) = number;
     }
   }
-  // False: XLA has moved it, or nobody wrote it.
+  // Returns false if XLA has moved the number, or it was never written.
   bool ReadNumber(const void* at, int64_t* number) const {
     return Read(on_gpu_ ? ProcessPendingCollectives().Kept(at) : InPlace(at), number);
   }
-  // The same, for the last time.
+  // Reads a number for the last time.
   bool TakeNumber(const void* at, int64_t* number) const {
     return Read(on_gpu_ ? ProcessPendingCollectives().TakeKept(at) : InPlace(at), number);
   }
@@ -151,7 +151,7 @@ ffi::Error Done(const Memory& memory, ffi::RemainingArgs args, ffi::RemainingRet
     auto result = rets.get<ffi::AnyBuffer>(static_cast<size_t>(i));
     if (!result.has_value()) return Malformed();
     if (result.value()->untyped_data() != outputs[static_cast<size_t>(i)]) {
-      outputs.clear();  // Finish says what that means.
+      outputs.clear();  // Finish reports the reason
       break;
     }
   }
@@ -205,7 +205,7 @@ ffi::Error Note(ffi::BufferR1<ffi::S64> found, ffi::BufferR1<ffi::F32> votes, Nu
       engine->telemetry().NoteGradients(gradients, ToFound(found.typed_data()), together));
 }
 
-// On the host, then the same on a GPU, where XLA tells its stream.
+// On the host; then the same on a GPU, where XLA passes its stream.
 
 ffi::Error BeginHere(Number run) { return Begin(Memory(), run); }
 ffi::Error StartHere(ffi::RemainingArgs args, ffi::RemainingRets rets, std::string_view request,

@@ -1,4 +1,4 @@
-// How the collectives of cc/tf are compiled: each becomes the calls of calls.h.
+// Lowerings: how the collectives of cc/tf are compiled: each becomes the calls of calls.h.
 #include "cc/xla/lowering.h"
 
 #include <algorithm>
@@ -26,8 +26,8 @@ using tensorflow::OpKernelConstruction;
 using tensorflow::XlaOpKernelContext;
 using xla::XlaOp;
 
-// Writes the call that waits for `begun`; gives their results, in order, and then, untouched, the
-// values to `hand_on` once that is over.
+// Writes the call that waits for `begun`. Returns their results, in order, and then the values of
+// `hand_on` unchanged, which become available after the collectives.
 absl::StatusOr<std::vector<XlaOp>> WriteDone(xla::XlaBuilder* builder, Computation* computation,
                                              const std::vector<Begun>& begun,
                                              const std::vector<XlaOp>& hand_on = {}) {
@@ -73,7 +73,7 @@ void SetOutputs(XlaOpKernelContext* ctx, const std::vector<XlaOp>& values) {
   for (size_t i = 0; i < values.size(); ++i) ctx->SetOutput(static_cast<int>(i), values[i]);
 }
 
-// The set's ranks, in order; and this rank's index among them.
+// Returns the number of ranks in the set, and this rank's index among them.
 absl::Status IndexIn(int32_t process_set, int* size, int* index) {
   const std::shared_ptr<Engine> engine = ProcessEngine();
   if (engine == nullptr) return ToAbsl(NotInitialized());
@@ -123,10 +123,10 @@ class CollectiveLowering : public Lowering {
   Request request_;  // without tensors
 
  private:
-  // The inputs that travel, which come first.
+  // The number of inputs that the collective transports; they come first.
   virtual int NumTensors(XlaOpKernelContext* ctx) const { return ctx->num_inputs(); }
 
-  // What of the request is in further inputs.
+  // Adds the parts of the request that are in further inputs.
   virtual absl::Status AddArguments(XlaOpKernelContext* /*ctx*/, Request* /*request*/) const {
     return absl::OkStatus();
   }
@@ -167,8 +167,8 @@ class CollectiveLowering : public Lowering {
     return absl::OkStatus();
   }
 
-  // Adds what the start has to come after: a collective of its name, which must be over; and the
-  // last loop or branch, in which there may have been one.
+  // Makes the start wait for an earlier collective of its name, which must be over; and for the
+  // last loop or branch, which may have contained one.
   absl::Status ComeAfter(XlaOpKernelContext* ctx, Computation* computation,
                          std::vector<XlaOp>* operands, std::vector<xla::Shape>* shapes) const {
     const auto last = computation->names.find(NameIn(request_));
@@ -210,7 +210,7 @@ class CollectiveLowering : public Lowering {
     return absl::OkStatus();
   }
 
-  // Makes an operand's shape that of its result on this rank.
+  // Changes an operand's shape to that of its result on this rank.
   absl::Status SetResultShape(const TensorSpec&, xla::Shape* shape) const {
     if (IsInPlace(request_.kind)) return absl::OkStatus();
     int size = 0;
@@ -254,7 +254,7 @@ class LoweringOf : public CollectiveLowering {
   explicit LoweringOf(OpKernelConstruction* ctx) : CollectiveLowering(ctx, kKind) {}
 };
 
-// The weight must follow from shapes alone, as the number of samples in a batch does.
+// The weight must follow from shapes only, as the number of samples in a batch does.
 class WeightedAllreduceLowering : public CollectiveLowering {
  public:
   explicit WeightedAllreduceLowering(OpKernelConstruction* ctx)
@@ -268,7 +268,7 @@ class WeightedAllreduceLowering : public CollectiveLowering {
   }
 };
 
-// Equal parts only: their sizes would be known at run time alone.
+// Equal parts only: other sizes would be known only at run time.
 class AlltoallLowering : public CollectiveLowering {
  public:
   explicit AlltoallLowering(OpKernelConstruction* ctx)
@@ -320,8 +320,8 @@ class DoneLowering : public Lowering {
   }
 };
 
-// TfhvdAfterCollectives: see cc/tf/ordering.cc. A done of nothing, which hands on the value in its
-// place.
+// TfhvdAfterCollectives: see cc/tf/ordering.cc. A done without collectives, which passes the value
+// on in place.
 class AfterCollectivesLowering : public Lowering {
  public:
   using Lowering::Lowering;

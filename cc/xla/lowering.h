@@ -1,5 +1,5 @@
-// How an op of ours becomes part of a computation. It includes XLA's compiler, which takes most of
-// the time in which a file is compiled.
+// Lowering: how a tfhvd op becomes part of a computation. It includes XLA's compiler, which takes
+// most of the time to compile a file.
 #pragma once
 
 #include "cc/xla/computation.h"
@@ -8,7 +8,7 @@
 
 namespace tfhvd {
 
-// An op of ours, as part of a computation.
+// A tfhvd op, as part of a computation.
 class Lowering : public tensorflow::XlaOpKernel {
  public:
   using XlaOpKernel::XlaOpKernel;
@@ -25,8 +25,8 @@ class Lowering : public tensorflow::XlaOpKernel {
                              Computation* computation) const = 0;
 };
 
-// Not REGISTER_XLA_OP: TensorFlow makes kernels of what is registered so when it makes its first
-// device, and tfhvd's library is loaded later. This is what those kernels are.
+// Replaces REGISTER_XLA_OP: from such registrations TensorFlow makes kernels when it makes its
+// first device, but tfhvd's library is loaded later. This macro registers those kernels directly.
 #define TFHVD_REGISTER_LOWERING(name, lowering)                                         \
   REGISTER_KERNEL_BUILDER(Name(name).Device(tensorflow::DEVICE_CPU_XLA_JIT), lowering); \
   REGISTER_KERNEL_BUILDER(Name(name).Device(tensorflow::DEVICE_GPU_XLA_JIT), lowering)

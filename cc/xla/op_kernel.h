@@ -1,10 +1,11 @@
-// TensorFlow's header of kernels that write XLA's computations, without the half of XLA that it
-// includes for pointers to a client: that half is as long again to compile. For lowering.cc.
+// TensorFlow's header of kernels that write XLA computations, without the half of XLA that it
+// includes only for pointers to a client: that half would double the time to compile. For
+// lowering.cc.
 #pragma once
 
 #include "tensorflow/core/framework/op_kernel.h"
 
-// As if these headers had been included.
+// Pretends that these headers were included.
 #define XLA_CLIENT_CLIENT_H_
 #define XLA_CLIENT_LOCAL_CLIENT_H_
 

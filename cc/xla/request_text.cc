@@ -43,7 +43,7 @@ Status FromHex(std::string_view text, std::string* bytes) {
   return Status::Ok();
 }
 
-// The parts between separators.
+// Splits the text at the separators.
 Status Split(std::string_view text, std::vector<std::string>* parts) {
   for (size_t begin = 0; begin <= text.size();) {
     const size_t end = std::min(text.find(kSeparator, begin), text.size());

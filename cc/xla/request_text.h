@@ -1,5 +1,5 @@
-// Requests, and names of gradients, as text that may stand between quotes anywhere: so they lie in
-// compiled functions.
+// RequestText: requests, and names of gradients, as text that needs no quoting: compiled functions
+// contain them as attributes.
 #pragma once
 
 #include <string>
@@ -11,11 +11,11 @@
 
 namespace tfhvd {
 
-// The bytes of an announcement of this one request (see cc/docs/wire-format.md), in hex, and, after
-// a dot, its origin, which announcements have not.
+// Returns the bytes of an announcement of this one request (see cc/docs/wire-format.md), in hex,
+// and after a dot its origin, which announcements lack.
 std::string ToText(const Request& request);
 
-// Anything else is an error.
+// Parses such a text; any other text is an error.
 Status FromText(std::string_view text, Request* request);
 
 // The fields, in hex, with dots between.

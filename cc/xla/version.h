@@ -1,12 +1,12 @@
-// Which XLA the calls of calls.h were compiled for.
+// Version: the XLA that the calls of calls.h were compiled for.
 #pragma once
 
 #include <string>
 
 namespace tfhvd {
 
-// Why the XLA of the TensorFlow in this process does not take calls compiled for another one, and
-// what to do; "" where it does. XLA itself says only later, and only that it knows no such call.
+// Returns why the XLA in this process does not accept calls that were compiled for another one,
+// with advice; "" if it does. XLA reports this only later, and only as an unknown call.
 std::string WhyXlaDoesNotFit();
 
 }  // namespace tfhvd
