@@ -1,4 +1,4 @@
-// The only place that asks which Python it is compiled for. Whole functions.
+// The only place that asks for the version of Python. Whole functions.
 #pragma once
 
 #include <Python.h>
@@ -6,9 +6,9 @@
 namespace tfhvd {
 namespace compat {
 
-// The type of the exception that has left a call of this thread's and that nothing has caught yet;
-// null: there is none. May be called by the state's own thread without the interpreter's lock:
-// nobody else changes this field of a state.
+// Returns the type of the exception that has left a call of this thread and is not caught yet;
+// null: there is none. The state's own thread may call it without the interpreter's lock, because
+// no other thread changes this field.
 #if PY_VERSION_HEX >= 0x030C0000
 inline const PyTypeObject* UncaughtType(const PyThreadState& state) {
   return state.current_exception == nullptr ? nullptr : Py_TYPE(state.current_exception);

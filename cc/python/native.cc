@@ -1,7 +1,7 @@
-// tfhvd._native: the process's engine as Python sees it. Thin: no state, no decisions.
+// tfhvd._native: the process's engine for Python. Thin: no state, no decisions.
 //
-// Whatever may wait releases the interpreter's lock: the engine's thread completes eager operations
-// that other Python threads wait for.
+// Functions that may wait release the interpreter's lock: the engine's thread completes eager
+// operations that other Python threads wait for.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
@@ -27,7 +27,7 @@ namespace py = pybind11;
 namespace tfhvd {
 namespace {
 
-// The one place where a Status becomes an exception: of tfhvd.errors, by the code's name.
+// The only place where a Status becomes an exception: of tfhvd.errors, by the code's name.
 void RaiseIfError(const Status& status) {
   if (status.ok()) return;
   const py::object make = py::module_::import("tfhvd.errors").attr("from_status");
@@ -212,7 +212,7 @@ void BindProcessSets(py::module_* m) {
   m->def("process_sets", [] { return RunningEngine()->process_sets().All(); });
 }
 
-// What is seen of the engine, from inside and from outside.
+// The engine's records, for this process and for others.
 void BindRecords(py::module_* m) {
   m->def(
       "start_timeline",

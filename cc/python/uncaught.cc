@@ -19,7 +19,7 @@ std::atomic<int> uncaught_file{-1};
 void AppendUncaught(int) {
   const int error = errno;
   const PyThreadState* state = PyGILState_GetThisThreadState();
-  // The kernel may give the signal to another thread, whose exceptions are not the program's.
+  // The kernel may deliver the signal to another thread, whose exceptions do not end the program.
   const bool main = syscall(SYS_gettid) == getpid();
   const PyTypeObject* type = main && state != nullptr ? compat::UncaughtType(*state) : nullptr;
   if (type != nullptr) {
@@ -28,7 +28,7 @@ void AppendUncaught(int) {
     std::strncpy(line + begin, type->tp_name, sizeof(line) - begin - 2);
     const size_t end = std::strlen(line);
     line[end] = '\n';
-    // Whoever asks finds the stacks, too, where this cannot be written.
+    // If this cannot be written, the reader still finds the stacks.
     const ssize_t written = write(uncaught_file.load(), line, end + 1);
     static_cast<void>(written);
   }
