@@ -109,7 +109,7 @@ void FillNeutral(void* out, int64_t count, DType dtype, ReduceOp op) {
 
 DType TypeBetween(DType dtype, const Reduction& reduction) {
   const bool selects = reduction.op == ReduceOp::kMin || reduction.op == ReduceOp::kMax;
-  if (selects && reduction.prescale == 1.0) return dtype;  // one of the values
+  if (selects && reduction.prescale == 1.0) return dtype;  // the result is one of the values
   switch (dtype) {
     case DType::kFloat16:
     case DType::kBFloat16:
@@ -120,7 +120,7 @@ DType TypeBetween(DType dtype, const Reduction& reduction) {
     case DType::kUInt16:
     case DType::kInt32:
     case DType::kUInt32: {
-      // Sums and products that are only stored may wrap at any level.
+      // Sums and products that are neither averaged nor scaled may wrap at any level.
       const bool plain = reduction.op != ReduceOp::kAverage && reduction.prescale == 1.0 &&
                          reduction.postscale == 1.0;
       return plain ? dtype : DType::kInt64;

@@ -7,7 +7,8 @@ namespace tfhvd {
 namespace {
 
 using Plain = element_loops::Loops<compat::Plain>;
-// Distinct from Plain on every processor, so that no function is compiled for two.
+// Distinct from Plain on every processor, so that no function is compiled for two sets of
+// instructions.
 struct Avx2Isa : compat::Avx2 {};
 struct Avx512Isa : compat::Avx512 {};
 using Avx2 = element_loops::Loops<Avx2Isa>;

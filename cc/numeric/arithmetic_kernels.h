@@ -1,5 +1,5 @@
-// The loops of arithmetic.cc, once for each set of instructions that they are compiled for. Which
-// of them the processor has is found out when the program runs.
+// ArithmeticKernel: the loops of arithmetic.cc, compiled once for each set of instructions. The
+// program finds out at run time which sets the processor has.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace tfhvd {
 
-// All kernels give the same bits. Arguments as of arithmetic.h; `wider`: whether the type between
-// the levels is another one.
+// All kernels give equal bits. Arguments as in arithmetic.h; `wider`: whether the type between the
+// levels differs from the stored one.
 struct ArithmeticKernel {
   const char* name;
   void (*reduce)(void* out, const void* const* in, int ranks, int64_t count, DType dtype,
@@ -21,7 +21,7 @@ struct ArithmeticKernel {
                    const Reduction& reduction);
 };
 
-// Those that this processor has: "plain" C++ first, the one that is used last.
+// Returns the kernels for this processor: "plain" C++ first, the one in use last.
 const std::vector<ArithmeticKernel>& AvailableKernels();
 
 }  // namespace tfhvd

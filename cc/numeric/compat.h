@@ -1,5 +1,5 @@
-// The only place that asks the compiler who it is and which processor it compiles for. Whole
-// functions, one branch a family.
+// The only place that asks for the compiler and the processor. Whole functions, one branch for each
+// family.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,8 @@
 
 #include "cc/numeric/half.h"
 
-// Before a loop no pass of which reads what another one writes, though its arrays may be the same.
+// For a loop in which no iteration reads what another one writes, even if its arrays may be the
+// same.
 #if defined(__clang__)
 #define TFHVD_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
 #define TFHVD_WIDE ""
@@ -21,8 +22,8 @@
 #include <cpuid.h>
 #include <immintrin.h>
 
-// One of those: in vectors of so many bytes, four at a time while there are as many elements, then
-// one by one, and so the last elements.
+// Defines an Add or Multiply (see Plain): in vectors of `bytes` bytes, four at a time while enough
+// elements are left, then one vector at a time, and the last elements one by one.
 #define TFHVD_IN_ORDER(attributes, name, T, bytes, place, vectors, scalars)                    \
   attributes static void name(T* to, const T* a, const T* b, int64_t n) {                      \
     typedef T Vector __attribute__((vector_size(bytes), aligned(alignof(T)), may_alias));      \
@@ -52,7 +53,7 @@
 
 #else
 
-// As the compiler has it.
+// As the compiler translates it.
 #define TFHVD_PLAIN_ARITHMETIC                                     \
   template <typename T>                                            \
   static void Add(T* to, const T* a, const T* b, int64_t n) {      \
@@ -70,13 +71,14 @@
 namespace tfhvd {
 namespace compat {
 
-// What element_loops.h needs of a set of instructions: conversions of n float16, as bits; copies
-// past the caches, which other cores see in order only after a StoreFence; and sums and products of
-// n elements, of which `to` may be either of the others.
+// The functions that element_loops.h needs for a set of instructions: conversions of n float16, as
+// bits; copies past the caches, which other cores see in order only after a StoreFence; and sums
+// and products of n elements, where `to` may equal `a` or `b`.
 //
-// Of two NaN the processor keeps the first operand, and compilers swap the operands of a + b where
-// that suits them: otherwise for the last elements than for those that fill vectors. So ranks would
-// get other bits, whose arrays are cut otherwise. The sums and products keep the first one's NaN.
+// Of two NaN the processor keeps the first operand, and compilers swap the operands of a + b at
+// will, for instance for the last elements but not for those in vectors. Then ranks whose arrays
+// are cut differently would get different bits. These sums and products keep the NaN of the first
+// operand.
 struct Plain {
   TFHVD_PLAIN_ARITHMETIC
 
@@ -96,7 +98,7 @@ struct Plain {
 
 #if defined(__x86_64__)
 
-// Compile a function, with all that it calls, for a set of instructions.
+// Compiles a function, with all functions that it calls, for a set of instructions.
 #define TFHVD_AVX2 __attribute__((target("avx2,f16c"), flatten))
 #define TFHVD_AVX512 \
   __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,f16c" TFHVD_WIDE), flatten))
@@ -107,7 +109,7 @@ namespace compat {
 inline void Pause() { _mm_pause(); }
 inline void StoreFence() { _mm_sfence(); }
 
-// How this thread computes: the register MXCSR.
+// The floating-point mode of this thread: the register MXCSR.
 using FloatMode = uint32_t;
 constexpr FloatMode kIeee = 0x1F80;  // no denormal is flushed, to the nearest, no exception traps
 inline FloatMode ReadFloatMode() {
@@ -116,9 +118,10 @@ inline FloatMode ReadFloatMode() {
   return mode;
 }
 inline void WriteFloatMode(FloatMode mode) { asm volatile("ldmxcsr %0" : : "m"(mode) : "memory"); }
-inline bool IsIeee(FloatMode mode) { return (mode & ~FloatMode{0x3F}) == kIeee; }  // but for flags
+// Ignores the flags.
+inline bool IsIeee(FloatMode mode) { return (mode & ~FloatMode{0x3F}) == kIeee; }
 
-// Bytes up to the next line of 64, so that streaming stores are aligned.
+// Returns the bytes up to the next line of 64, so that streaming stores are aligned.
 inline int64_t ToLine(const char* p, int64_t bytes) {
   const int64_t gap = static_cast<int64_t>((64 - reinterpret_cast<uintptr_t>(p) % 64) % 64);
   return gap < bytes ? gap : bytes;
@@ -237,7 +240,7 @@ struct Avx512 {
 namespace tfhvd {
 namespace compat {
 
-// How this thread computes: the register FPCR of 64-bit Arm; elsewhere nothing is known of it.
+// The floating-point mode of this thread: the register FPCR of 64-bit Arm; unknown elsewhere.
 using FloatMode = uint64_t;
 constexpr FloatMode kIeee = 0;
 #if defined(__aarch64__)

@@ -9,7 +9,7 @@ namespace {
 
 using Copier = void (*)(char* to, const char* from, int64_t bytes);
 
-// Below this the caches are the better place.
+// For fewer bytes the caches are better.
 constexpr int64_t kLeast = 4096;
 
 struct Choice {

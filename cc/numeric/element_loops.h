@@ -1,10 +1,10 @@
 // The loops over elements of the collectives' arithmetic, written once in plain C++ and compiled
-// once for each set of instructions (arithmetic_kernels.cc). `Isa` is one of compat.h's: it
+// once for each set of instructions (arithmetic_kernels.cc). `Isa` is a class of compat.h: it
 // converts float16, which compilers do not vectorise well, stores past the caches, and makes the
 // instances of one set distinct from another's.
 //
-// Every set of instructions gives the same bits: the order of operations is fixed, also that of the
-// operands, of which NaN are (compat.h), and nothing is contracted (-ffp-contract=off).
+// Every set of instructions gives equal bits: the order of operations is fixed, and for NaN the
+// order of operands, too (compat.h), and nothing is contracted (-ffp-contract=off).
 #pragma once
 
 #include <algorithm>
@@ -20,10 +20,10 @@
 namespace tfhvd {
 namespace element_loops {
 
-// Elements per block: what lies between the steps of a block stays in the first-level cache.
+// Elements per block: the intermediate values of a block stay in the first-level cache.
 constexpr int64_t kBlock = 1024;
 
-// Bytes of a result that goes past the caches step by step: more would push what it is made of out
+// Bytes of a result that bypass the caches in one step: with more, its sources would be pushed out
 // of the first-level cache (docs/performance.md).
 constexpr int64_t kStreamed = 2048;
 
@@ -87,7 +87,7 @@ Acc Scaled(Acc x, double factor) {
   } else if constexpr (std::is_unsigned<Acc>::value) {
     constexpr double kBeyond = 18446744073709551616.0;  // 2^64
     const double scaled = static_cast<double>(x) * factor;
-    // A negative number wraps, as it does in the narrower types; one too large is the largest.
+    // A negative number wraps, as in the narrower types; a too large one becomes the largest.
     if (scaled < 0.0) return static_cast<Acc>(static_cast<int64_t>(scaled));
     return scaled < kBeyond ? static_cast<Acc>(scaled) : ~Acc{0};
   } else {
@@ -97,7 +97,7 @@ Acc Scaled(Acc x, double factor) {
 
 template <typename Isa>
 struct Loops {
-  // n elements, n <= kBlock, widened. `to` may be `from` where the types are equal.
+  // Widens n elements, n <= kBlock. `to` may equal `from` if the types are equal.
   template <typename Acc, typename T>
   static void Load(Acc* to, const T* from, int64_t n) {
     if constexpr (std::is_same<T, Float16>::value) {
@@ -131,7 +131,7 @@ struct Loops {
     for (int64_t i = 0; i < n; ++i) acc[i] = Scaled(acc[i], factor);
   }
 
-  // What follows once all ranks are in.
+  // Applies the steps after the values of all ranks are combined.
   template <typename Acc>
   static void Finish(Acc* acc, int64_t n, int ranks, const Reduction& reduction) {
     if (reduction.op == ReduceOp::kAverage) {
@@ -142,8 +142,8 @@ struct Loops {
     Scale(acc, n, reduction.postscale);
   }
 
-  // to[i] = a[i] op b[i]. The operation is chosen once a block, so that what is around it is
-  // compiled for a type once and not for each operation.
+  // to[i] = a[i] op b[i]. The operation is chosen once for each block, so that the surrounding code
+  // is compiled once for a type and not for each operation.
   template <typename T>
   static void Combine(T* to, const T* a, const T* b, int64_t n, ReduceOp op) {
     switch (op) {
@@ -166,8 +166,8 @@ struct Loops {
     for (int64_t i = 0; i < n; ++i) to[i] = op(a[i], b[i]);
   }
 
-  // The same of ranks' own arrays, in which an element may be among the last of a loop on one rank
-  // and not on another one: of two NaN the first one's bits are kept on all.
+  // Combine for arrays of the ranks, in which an element may be among the last of a loop on one
+  // rank and not on another one: of two NaN, all ranks keep the bits of the first.
   template <typename T>
   static void CombineInOrder(T* to, const T* a, const T* b, int64_t n, ReduceOp op) {
     if constexpr (std::is_floating_point<T>::value) {
@@ -177,7 +177,8 @@ struct Loops {
     Combine(to, a, b, n, op);
   }
 
-  // The general case: each rank's values widened, scaled, and joined to what the ranks before gave.
+  // The general case: each rank's values are widened, scaled, and combined with the result of the
+  // ranks before.
   template <typename Acc, typename T>
   static void ReduceBlocks(T* out, const void* const* in, int ranks, int64_t count,
                            const Reduction& reduction, StoreIn store) {
@@ -208,23 +209,23 @@ struct Loops {
     return std::min(kBlock, kStreamed / static_cast<int64_t>(sizeof(T)));
   }
 
-  // The elements of the first of many steps of `step`: past the caches all end with a line of the
-  // result, so that none of its lines but the first and the last is written in parts.
+  // Returns the number of elements in the first of many steps of `step`. Past the caches, all steps
+  // end with a line of the result, so that only its first and last line are written in parts.
   template <typename T>
   static int64_t FirstStep(const T* out, int64_t step, StoreIn store) {
     if (store == StoreIn::kCaches) return step;
     return step - static_cast<int64_t>(reinterpret_cast<uintptr_t>(out) % 64 / sizeof(T));
   }
 
-  // A block that is ready, past the caches.
+  // Writes a finished block past the caches.
   template <typename T>
   static void Stream(T* to, const T* from, int64_t n) {
     Isa::Stream(reinterpret_cast<char*>(to), reinterpret_cast<const char*>(from),
                 n * static_cast<int64_t>(sizeof(T)));
   }
 
-  // What needs no widening and no scaling first, in one pass for the first two ranks and one for
-  // each of the others.
+  // The case without widening and prescaling: one pass for the first two ranks, and one for each of
+  // the others.
   template <typename T>
   static void ReducePlain(T* out, const void* const* in, int ranks, int64_t count,
                           const Reduction& reduction, StoreIn store) {
@@ -236,7 +237,8 @@ struct Loops {
       T* const result = store == StoreIn::kCaches ? out + begin : acc;
       const T* before = static_cast<const T*>(in[0]) + begin;
       for (int r = 1; r < ranks; ++r) {
-        // The result may lie over any rank's values, of which those to come are still to be read.
+        // The result may be in the memory of any rank's values, and later ranks' values are still
+        // to be read.
         T* const to = r + 1 == ranks ? result : acc;
         CombineInOrder<T>(to, before, static_cast<const T*>(in[r]) + begin, n, reduction.op);
         before = acc;
@@ -320,7 +322,7 @@ struct Loops {
     }
   }
 
-  // The three of arithmetic.h.
+  // The three functions of arithmetic.h.
   static void Reduce(void* out, const void* const* in, int ranks, int64_t count, DType dtype,
                      const Reduction& reduction, StoreIn store) {
     WithType(dtype, [&](auto* type) {

@@ -6,9 +6,9 @@
 namespace tfhvd {
 namespace {
 
-// A value is not finite where all bits of its exponent are set, and NaN where one of the fraction
-// is, too: without its sign it is `kExponent`, or above. Integers are compared, which compilers
-// turn into vectors, and no flag of the processor decides what a NaN is.
+// A value is not finite if all bits of its exponent are set, and NaN if a bit of the fraction is
+// set, too: without its sign it is at least `kExponent`. Integers are compared, because compilers
+// vectorise that, and no flag of the processor changes the meaning of a NaN.
 template <typename Bits, Bits kExponent>
 class Floats {
  public:
@@ -35,20 +35,21 @@ class Floats {
   }
 
  private:
-  static constexpr size_t kBlock = 4096;  // values, after which it looks whether to go on
+  static constexpr size_t kBlock = 4096;  // values between two checks whether to continue
   static constexpr Bits kUnsigned = std::numeric_limits<Bits>::max();
 
   const Bits* const data_;
   const size_t count_;
 };
 
-// Signed, because processors without newer instructions have their greatest of these only.
+// Signed, because processors without newer instructions have the maximum of signed numbers only.
 using Half = Floats<int16_t, 0x7C00>;
 using Brain = Floats<int16_t, 0x7F80>;
 using Single = Floats<int32_t, 0x7F800000>;
 using Double = Floats<int64_t, 0x7FF0000000000000>;
 
-// Gives `of` the values as numbers of their type; `other` where that has finite values alone.
+// Passes the values to `of` as numbers of their type; returns `other` for types that have only
+// finite values.
 template <typename Result, typename Of>
 Result Visit(const void* data, DType dtype, size_t count, Result other, Of of) {
   switch (dtype) {

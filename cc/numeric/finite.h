@@ -13,11 +13,11 @@ struct NotFinite {
   int64_t infinities = 0;
 };
 
-// Whether all of `count` values are finite; true for types that have no others. As fast as memory
-// is read. `data` may be null where there are none.
+// Returns whether all of `count` values are finite; true for types that have no others. As fast as
+// memory can be read. `data` may be null if `count` is 0.
 bool AllFinite(const void* data, DType dtype, size_t count);
 
-// Counts what is not; a complex number counts by its parts.
+// Counts the values that are not finite; a complex number counts by its parts.
 NotFinite CountNotFinite(const void* data, DType dtype, size_t count);
 
 }  // namespace tfhvd

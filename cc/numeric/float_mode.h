@@ -1,14 +1,16 @@
-// IeeeFloats: floating-point arithmetic as IEEE 754 has it, whatever the calling thread has set.
+// IeeeFloats: floating-point arithmetic according to IEEE 754, whatever mode the calling thread
+// has.
 //
-// TensorFlow's threads flush denormal numbers to zero, and the engine's own thread does not. Either
-// may run a reduction, so each reduction sets the mode itself: ranks would differ otherwise.
+// TensorFlow's threads flush denormal numbers to zero, and the engine's thread does not. Either may
+// run a reduction, so each reduction sets the mode itself: otherwise ranks would differ.
 #pragma once
 
 #include "cc/numeric/compat.h"
 
 namespace tfhvd {
 
-// Sets the mode of this thread (denormals kept, rounding to nearest), and restores the one before.
+// Sets the mode of this thread (denormals kept, rounding to nearest); the destructor restores the
+// old one.
 class IeeeFloats {
  public:
   IeeeFloats() : before_(compat::ReadFloatMode()) {

@@ -11,7 +11,7 @@
 namespace tfhvd {
 namespace {
 
-// Values by their parts, as doubles.
+// Measures values one by one, by their parts, as doubles.
 template <typename Value, typename ToDouble>
 Measured MeasureEach(const Value* values, size_t count, ToDouble to_double) {
   Measured sum;
@@ -26,21 +26,21 @@ Measured MeasureEach(const Value* values, size_t count, ToDouble to_double) {
 
 double FromSingle(float value) { return static_cast<double>(value); }
 
-// What one look at a block gives: the bits of the largest absolute value, and the sum of squares
-// as far as float32 can hold it.
+// The result for a block: the bits of the largest absolute value, and the sum of squares if float32
+// can hold it.
 struct Block {
   int32_t most;
   float squares;
 };
 
-// A class for each set of instructions, so that no function is compiled for two.
+// One class for each set of instructions, so that no function is compiled for two.
 template <typename Isa>
 struct Singles {
   static constexpr size_t kLanes = 32;
   static constexpr size_t kBlock = 4096;  // values
   static constexpr int32_t kUnsigned = 0x7FFFFFFF;
   static constexpr int32_t kInfinity = 0x7F800000;
-  // Squares of smaller and of larger values leave the range of float32, alone or added up.
+  // Squares of smaller and of larger values exceed the range of float32, alone or summed.
   static constexpr int32_t kSmall = (127 - 40) << 23;
   static constexpr int32_t kLarge = (127 + 50) << 23;
 
@@ -108,7 +108,7 @@ TFHVD_AVX512 Measured MeasureAvx512(const float* values, size_t count) {
 
 using MeasureSingles = Measured (*)(const float* values, size_t count);
 
-// Those that this processor has, the best one last.
+// Returns the functions for this processor, the best one last.
 const std::vector<MeasureSingles>& Available() {
   static const std::vector<MeasureSingles> all = [] {
     std::vector<MeasureSingles> found = {Singles<compat::Plain>::Measure};

@@ -1,4 +1,4 @@
-// How large floating-point values are, and whether all are finite: in one pass. Pure.
+// Measure: how large floating-point values are, and whether all are finite, in one pass. Pure.
 #pragma once
 
 #include <cstddef>
@@ -10,18 +10,18 @@ namespace tfhvd {
 
 struct Measured {
   bool finite = true;
-  // Where all are: the largest of their absolute values, and the sum of their squares.
+  // If all are finite: the largest of their absolute values, and the sum of their squares.
   double largest = 0.0;
   double squares = 0.0;
 };
 
-// Of `count` values; a complex number counts by its parts. Zeros for types that are not of
-// floating-point numbers. float32 is read as fast as memory gives it. `data` may be null where
-// there are none.
+// Measures `count` values; a complex number counts by its parts. Returns zeros for types without
+// floating-point numbers. Reads float32 as fast as memory allows. `data` may be null if `count` is
+// 0.
 Measured Measure(const void* data, DType dtype, size_t count);
 
-// The same of float32 by each set of instructions that this processor has, for tests. What they
-// give differs by the order of additions.
+// Measures float32 with each set of instructions that this processor has, for tests. The results
+// differ by the order of additions.
 std::vector<Measured> MeasureByAll(const float* data, size_t count);
 
 }  // namespace tfhvd

@@ -1,4 +1,4 @@
-// Reduction: what is done with the values of all ranks. Plain data.
+// Reduction: how the values of all ranks are combined. Plain data.
 #pragma once
 
 #include "cc/base/types.h"
@@ -17,8 +17,9 @@ struct Reduction {
   }
 };
 
-// Where values are written: through the caches, or past them to memory, which is faster for what is
-// too large to be read from them later, or is read by a core that has none of them.
+// Where values are written: through the caches, or past them to memory. The latter is faster for
+// values that are too many to be read from the caches later, or that a core with other caches
+// reads.
 enum class StoreIn { kCaches, kMemory };
 
 }  // namespace tfhvd
