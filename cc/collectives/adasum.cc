@@ -58,7 +58,7 @@ void Store(double value, char* to, int64_t i, DType dtype) {
 
 using Vector = std::vector<double>;
 
-// a.b, a.a and b.b of the part of two vectors.
+// The dot products a.b, a.a and b.b of two vectors, over a part of the elements.
 struct Dots {
   double ab = 0.0;
   double aa = 0.0;
@@ -76,7 +76,7 @@ Dots DotsOf(const Vector& a, const Vector& b) {
   return d;
 }
 
-// a becomes adasum(a, b). A vector of zeros leaves the other one as it is.
+// a becomes adasum(a, b). A vector of zeros leaves the other one unchanged.
 void Combine(const Dots& d, const Vector& b, Vector* a) {
   const IeeeFloats ieee;
   const double x = d.aa == 0.0 ? 1.0 : 1.0 - d.ab / (2.0 * d.aa);
@@ -84,7 +84,7 @@ void Combine(const Dots& d, const Vector& b, Vector* a) {
   for (size_t i = 0; i < b.size(); ++i) (*a)[i] = x * (*a)[i] + y * b[i];
 }
 
-// Reads the ranks' vectors, which were brought one after the other, each times `factor`.
+// Reads the ranks' vectors, which are one after the other in memory->brought, each times `factor`.
 void Scale(int64_t count, DType dtype, double factor, AdasumMemory* memory) {
   const IeeeFloats ieee;
   const char* from = memory->brought.data();
@@ -101,7 +101,8 @@ void StoreAll(const Vector& values, double factor, char* to, DType dtype) {
   }
 }
 
-// Combines the ranks' vectors, of which this rank holds its part of the elements, into the first.
+// Combines the ranks' vectors, of which this rank holds its part of the elements, into the first
+// one.
 Status CombineAll(Communicator* communicator, std::vector<Vector>* vectors) {
   const size_t size = vectors->size();
   Reduction sum;

@@ -3,9 +3,10 @@
 //
 //   adasum(a, b) = a (1 - a.b / (2 |a|^2)) + b (1 - a.b / (2 |b|^2))
 //
-// and for more in a tree: rank r with rank r + 1, pairs with pairs at distance 2, then 4, and so
-// on. Any number of ranks: what has no partner goes up as it is. (The tree is even, each rank with
-// the same weight, only where their number is a power of two.)
+// and for more vectors in a tree: rank r with rank r + 1, pairs with pairs at distance 2, then 4,
+// and so on. Any number of ranks: a vector without a partner passes to the next level unchanged.
+// (The tree is balanced, with equal weights for all ranks, only if the number of ranks is a power
+// of two.)
 #pragma once
 
 #include <cstdint>
@@ -18,19 +19,20 @@
 
 namespace tfhvd {
 
-// What Adasum works in, so that a rank knows before any data move whether it has the memory.
+// The memory that Adasum needs, so that a rank knows before any data move whether it has it.
 struct AdasumMemory {
-  // kUnavailable where there is none. A vector of `count` elements, for rank `rank` of `size`.
+  // For a vector of `count` elements, on rank `rank` of `size`. Returns kUnavailable if there is no
+  // memory.
   Status Reserve(int64_t count, DType dtype, int rank, int size);
 
-  std::vector<char> brought;                 // every rank's values, of this rank's part
-  std::vector<std::vector<double>> vectors;  // the same
+  std::vector<char> brought;                 // this rank's part of the values of every rank
+  std::vector<std::vector<double>> vectors;  // the same as double
 };
 
 // out = postscale * adasum over all ranks of (prescale * in), equal to the bit on every rank; in
-// host memory, `in` may be `out`. Each rank works on its part of the elements; dot products are
-// those of whole vectors, in double precision, as is everything but the result.
-// REQUIRES: a floating-point type; `memory` was reserved for this call. `scales.op` is ignored.
+// host memory. `in` may be `out`. Each rank works on its part of the elements; dot products are
+// those of whole vectors, in double precision, as is everything except the result. REQUIRES: a
+// floating-point type; `memory` was reserved for this call. `scales.op` is ignored.
 Status Adasum(Communicator* communicator, const void* in, void* out, int64_t count, DType dtype,
               const Reduction& scales, AdasumMemory* memory);
 

@@ -1,6 +1,6 @@
-// Collectives on an accelerator's memory by way of the host: tensors are copied there, reduced, and
-// copied back. For what the accelerator's own library cannot do, and where there is none. Slow, and
-// equal to the bit with collectives on the host.
+// StagedCommunicator: collectives on an accelerator's memory through the host: tensors are copied
+// there, reduced, and copied back. For collectives that the accelerator's library cannot do, and
+// for accelerators without a library. Slow, and equal to the bit with collectives on the host.
 #pragma once
 
 #include <memory>

@@ -2,7 +2,7 @@
 // votes of hosts that leaders exchange.
 //
 //   envelope = 0xB1 groups:group*
-//   group    = ranks:u* bytes:b*       -- whom the bytes are from, or to
+//   group    = ranks:u* bytes:b*       -- the ranks that the bytes are from, or to
 //   vote     = 0xB2 hop:u word:u     -- vote_exchange.h
 //
 // `u` and `X*` as in cc/docs/wire-format.md.
@@ -18,13 +18,13 @@ namespace tfhvd {
 
 class Envelope {
  public:
-  // Equal bytes for several ranks in a row are carried once.
+  // Equal bytes for several consecutive ranks are stored once.
   struct Group {
     std::vector<int> ranks;
     std::string bytes;
   };
 
-  // Adds a message of the rank, behind those of the same rank that are already there.
+  // Adds a message of the rank, after its earlier ones.
   void Add(int rank, std::string bytes);
 
   const std::vector<Group>& groups() const { return groups_; }
@@ -32,7 +32,7 @@ class Envelope {
 
   std::string Encode() const;
 
-  // Refuses anything but one whole envelope whose ranks are below `size`.
+  // Returns an error for anything except one complete envelope whose ranks are below `size`.
   static Status Decode(const std::string& bytes, int size, Envelope* out);
 
  private:
@@ -43,7 +43,7 @@ std::string EncodeVote(int peer, uint64_t word);
 
 bool IsVote(const std::string& bytes);
 
-// Refuses anything but one whole vote of a peer below `peers`.
+// Returns an error for anything except one complete vote of a peer below `peers`.
 Status DecodeVote(const std::string& bytes, int peers, int* peer, uint64_t* word);
 
 }  // namespace tfhvd

@@ -47,7 +47,7 @@ Status HierarchicalCommunicator::Broadcast(void* buffer, int64_t bytes, int root
   return Status::Ok();
 }
 
-// On the root's host every rank gets everything; the lanes take parts of it to the other hosts.
+// On the root's host every rank gets everything; each lane carries a part of it to the other hosts.
 Status HierarchicalCommunicator::BroadcastPiece(char* buffer, int64_t bytes, int root, int lanes) {
   const Sizes parts = levels_.Divide(bytes, lanes);
   const int64_t part = parts[static_cast<size_t>(levels_.local_rank())];
@@ -65,7 +65,7 @@ Status HierarchicalCommunicator::BroadcastPiece(char* buffer, int64_t bytes, int
   return levels_.local()->AllGather(mine, buffer, parts);
 }
 
-// The lanes gather their ranks' blocks of all hosts, the ranks of a host put the lanes together.
+// The lanes gather their ranks' blocks of all hosts; then the ranks of a host combine the lanes.
 Status HierarchicalCommunicator::AllGather(const void* in, void* out, const Sizes& bytes) {
   levels_.BeginCall();
   std::vector<char*> addresses;
@@ -118,8 +118,8 @@ Status HierarchicalCommunicator::GatherPiece(const char* own, const Sizes& bytes
   return Status::Ok();
 }
 
-// What this host's ranks have for this rank's lane, one behind the other; its own block alone where
-// every rank has a separate lane.
+// Collects the blocks of this host's ranks for this rank's lane, one after the other; only its own
+// block if every rank has a separate lane.
 Status HierarchicalCommunicator::CollectLane(const char* own, const Sizes& bytes,
                                              const char** collected) {
   *collected = own;

@@ -1,19 +1,19 @@
 // HierarchicalCommunicator: collectives of ranks on several hosts, made of two communicators: one
-// of the ranks of a host, and one of a lane's ranks, one of each host (host_layout.h). See
-// cc/comm/communicator.h for the contract; beyond it:
+// of the ranks of a host, and one of a lane's ranks, with one rank of each host (host_layout.h).
+// See cc/comm/communicator.h for the contract; in addition:
 //
 // - A large reduction is divided among the lanes: the ranks of a host reduce each lane's part to
 //   its rank (reducescatter), the lanes reduce their parts across hosts at the same time
-//   (allreduce), and the ranks of a host put the parts together (allgather). A byte crosses the
-//   network once per host, not once per rank. A small one takes one lane: fewer messages, no more
+//   (allreduce), and the ranks of a host combine the parts (allgather). A byte crosses the network
+//   once per host, not once per rank. A small reduction takes one lane: fewer messages, no more
 //   steps.
 // - Reductions combine the ranks of each host in their order, then the hosts in the order of their
 //   lowest ranks. So sums of floats may differ in the last bit from those of the flat backends; all
 //   ranks hold equal bits. Nothing is rounded, divided or scaled between the levels (arithmetic.h),
-//   but sums and averages of 16-bit floats: a host's sum is divided, scaled and rounded to 16 bits,
-//   for half of what float32 would send across. wide_floats: it is not.
-// - Data pass through staging buffers of a few MiB, piece by piece; an alltoall's through twice its
-//   size.
+//   except sums and averages of 16-bit floats: a host's sum is divided, scaled and rounded to 16
+//   bits, so that half of the bytes of float32 cross the network. wide_floats turns that off.
+// - Data pass through staging buffers of a few MiB, piece by piece; those of an alltoall through
+//   buffers of twice its size.
 //
 //   hierarchical_reduce.h    allreduce, reducescatter
 //   hierarchical_exchange.h  alltoall
@@ -35,7 +35,7 @@ namespace tfhvd {
 class HierarchicalCommunicator : public Communicator {
  public:
   // `local`: all ranks of this host, in their order. `across`: the ranks of this rank's lane, in
-  // the order of hosts; nullptr where layout.local_of[rank] >= layout.lanes.
+  // the order of hosts; nullptr if layout.local_of[rank] >= layout.lanes.
   HierarchicalCommunicator(HostLayout layout, int rank, std::unique_ptr<Communicator> local,
                            std::unique_ptr<Communicator> across, HierarchicalOptions options = {});
 

@@ -44,7 +44,7 @@ void HierarchicalControlPlane::Alarm(const std::string& bytes) {
   local_->Alarm(bytes);
 }
 
-// From a rank of this host, or from another host: to all others of this host.
+// Passes an alarm from a rank of this host, or from another host, to all others of this host.
 void HierarchicalControlPlane::PassAlarmOn(int from, const std::string& bytes) {
   for (const int rank : layout_.ranks_of[static_cast<size_t>(host_)]) {
     if (rank == rank_ || rank == from) continue;
@@ -58,7 +58,7 @@ void HierarchicalControlPlane::Deliver(int from, std::string bytes) {
   inbox_.push_back({from, std::move(bytes)});
 }
 
-// For rank 0, from a rank of this host.
+// Keeps a message for rank 0 from a rank of this host.
 void HierarchicalControlPlane::Keep(int host, int rank, std::string bytes) {
   Envelope& envelope = outgoing_[static_cast<size_t>(host)];
   if (envelope.empty()) kept_since_ = Clock::now();
@@ -79,7 +79,7 @@ Status HierarchicalControlPlane::Post() {
     keen_.Reset();
     idle_backoff_.Reset();
   }
-  // Whoever comes late finds the others' mark, and waits for nobody.
+  // A rank that comes late finds that the others are marked, and its message does not wait.
   if (EveryoneAnnounced()) announced_.assign(announced_.size(), false);
   return Status::Ok();
 }

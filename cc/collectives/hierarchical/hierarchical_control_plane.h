@@ -1,15 +1,16 @@
 // HierarchicalControlPlane: the negotiation's messages in two levels. The first rank of each host
-// is its leader. Ranks write to their leader; leaders and rank 0 (itself one) write to each other.
-// So rank 0 sends and takes one message a host, not one a rank. Votes need no rank 0: leaders tell
-// them each other (hierarchical_votes.h). See cc/comm/control_plane.h for the contract; beyond it:
+// is its leader. Ranks write to their leader; leaders and rank 0 (itself a leader) write to each
+// other. So rank 0 sends and receives one message for each host, not for each rank. Votes need no
+// rank 0: leaders exchange them (hierarchical_votes.h). See cc/comm/control_plane.h for the
+// contract; in addition:
 //
-// - A leader keeps what its host's ranks announce for up to kBatchingWindow, until it has something
-//   of each, and sends it on in one envelope.
-// - A leader takes an agreement once its host's ranks can have it without its help, or a moment
-//   later: in a collective it passes messages on from time to time only.
-// - Messages move on only while the leader's engine makes calls here, so with a stopped leader its
-//   whole host is missing. An alarm alone needs no leader of the sender's: it goes from every rank
-//   to the leaders of the other hosts, and to its own host's by the leader.
+// - A leader keeps the announcements of its host's ranks for up to kBatchingWindow, until it has
+//   one of each, and sends them in one envelope.
+// - A leader takes an agreement when its host's ranks can have it without its help, or a moment
+//   later: in a collective it makes progress with messages only from time to time.
+// - Messages make progress only while the leader's engine calls this object, so that a stopped
+//   leader makes its whole host seem missing. Only an alarm needs no leader of the sender: every
+//   rank sends it to the leaders of the other hosts, and through the leader to its own host.
 #pragma once
 
 #include <chrono>
@@ -33,8 +34,8 @@ class HierarchicalControlPlane : public ControlPlane {
   static constexpr std::chrono::milliseconds kFlushLimit{10};
 
   // `local`: among the ranks of this host, in their order; it has votes on all hosts or on none.
-  // `across`: among all ranks, opened by a World; leaders alone use it. Wake and the messages of
-  // `local` end a Wait; `across` is looked at again and again.
+  // `across`: among all ranks, opened by a World; only leaders use it. Wake and the messages of
+  // `local` end a Wait; `across` is polled.
   HierarchicalControlPlane(HostLayout layout, int rank, std::unique_ptr<ControlPlane> local,
                            std::unique_ptr<ControlPlane> across,
                            std::chrono::nanoseconds flush_limit = kFlushLimit);
@@ -56,9 +57,9 @@ class HierarchicalControlPlane : public ControlPlane {
  private:
   using Clock = std::chrono::steady_clock;
 
-  // How long what a host's ranks announce waits for the others of that host.
+  // How long the announcement of a host's rank waits for the others of that host.
   static constexpr std::chrono::microseconds kBatchingWindow{50};
-  // The longest sleep between two looks at the other hosts, while an answer is expected or not.
+  // The longest sleep between two polls of the other hosts, while an answer is expected or not.
   static constexpr long kKeenSleepNs = 200000;
   static constexpr long kIdleSleepNs = 250000000;
 
@@ -79,17 +80,17 @@ class HierarchicalControlPlane : public ControlPlane {
   const std::chrono::nanoseconds flush_limit_;
   const std::unique_ptr<ControlPlane> local_;
   const std::unique_ptr<ControlPlane> across_;
-  const std::unique_ptr<HierarchicalVotes> votes_;  // null where a host's ranks cannot vote
+  const std::unique_ptr<HierarchicalVotes> votes_;  // null if a host's ranks cannot vote
 
-  // A leader's. What has not been posted: by host on rank 0, elsewhere for rank 0's host alone.
+  // Of a leader: the unsent messages, by host on rank 0, elsewhere only for rank 0's host.
   std::vector<Envelope> outgoing_;
-  std::vector<bool> announced_;  // by local rank: whether it has, since all had
+  std::vector<bool> announced_;  // by local rank: whether it has announced, since all had
   Clock::time_point kept_since_;
   std::deque<Message> inbox_;     // for this rank
-  Clock::time_point held_since_;  // the first of it came
-  bool held_ = false;             // it is kept back for now
-  bool raised_alarm_ = false;     // this rank, or one of its host: `across_` may have more to send
-  Status failure_;                // found by Flushed, told by the next Send or Receive
+  Clock::time_point held_since_;  // arrival of its first message
+  bool held_ = false;             // the inbox is held back for now
+  bool raised_alarm_ = false;  // in this rank or one of its host: `across_` may have more to send
+  Status failure_;             // found by Flushed, returned by the next Send or Receive
   Backoff keen_{kKeenSleepNs};
   Backoff idle_backoff_{kIdleSleepNs, Backoff::kSleepAtOnce};
 };

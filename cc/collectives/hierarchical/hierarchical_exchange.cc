@@ -9,7 +9,7 @@ int64_t Sum(const std::vector<int64_t>& sizes) {
   return std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
 }
 
-// Where each block begins, one behind the other.
+// Returns where each block begins, if they are one after the other.
 std::vector<int64_t> Begins(const std::vector<int64_t>& sizes) {
   std::vector<int64_t> begins;
   int64_t at = 0;
@@ -22,15 +22,15 @@ std::vector<int64_t> Begins(const std::vector<int64_t>& sizes) {
 
 }  // namespace
 
-// What every rank of this host sends to and receives from every rank: [local rank][rank].
+// The bytes that every rank of this host sends to and receives from every rank: [local rank][rank].
 struct HierarchicalExchange::Traffic {
   std::vector<Sizes> sent;
   std::vector<Sizes> received;
 };
 
-// Three steps. The ranks of a host hand each lane what goes to that lane's ranks on any host; the
-// lanes exchange that between hosts; where a lane serves several ranks of its host, it hands out
-// what is for the others. So a rank sends one message to every host, not to every rank.
+// Three steps. The ranks of a host give each lane the blocks for that lane's ranks on any host; the
+// lanes exchange these between hosts; a lane that serves several ranks of its host gives the others
+// their blocks. So a rank sends one message to every host, not to every rank.
 Status HierarchicalExchange::AllToAll(const void* in, const Sizes& send_bytes, void* out,
                                       const Sizes& recv_bytes) {
   levels_->BeginCall();
@@ -59,7 +59,8 @@ Status HierarchicalExchange::LearnTraffic(const Sizes& send_bytes, const Sizes& 
   return Status::Ok();
 }
 
-// Afterwards kPart holds, by sender of this host, host and rank there, what goes by this lane.
+// Afterwards kPart holds the blocks for this lane, by sender of this host, receiving host and rank
+// there.
 Status HierarchicalExchange::HandToLanes(const char* in, const Sizes& send_bytes,
                                          const Traffic& traffic) {
   const Sizes begins = Begins(send_bytes);
@@ -83,8 +84,8 @@ Status HierarchicalExchange::HandToLanes(const char* in, const Sizes& send_bytes
   return levels_->local()->AllToAll(packed, send, part, receive);
 }
 
-// Each rank's blocks come by host and sender there: from kShare for a lane's rank, for others from
-// that rank.
+// Each rank's blocks arrive by sending host and sender there: from kShare for a lane's rank, from
+// that rank for others.
 Status HierarchicalExchange::TakeFromLanes(const Traffic& traffic, char* out,
                                            const Sizes& recv_bytes) {
   const char* mine = levels_->Get(StagingBuffers::kShare, 0);
@@ -117,8 +118,8 @@ Status HierarchicalExchange::TakeFromLanes(const Traffic& traffic, char* out,
   return Status::Ok();
 }
 
-// Afterwards kShare holds what has come for this lane's ranks of this host: by rank, host and
-// sender there.
+// Afterwards kShare holds the blocks that arrived for this lane's ranks of this host: by rank,
+// sending host and sender there.
 Status HierarchicalExchange::ExchangeLanes(const Traffic& traffic) {
   const char* collected = levels_->Get(StagingBuffers::kPart, 0);
   const size_t locals = traffic.sent.size();
@@ -157,7 +158,7 @@ Status HierarchicalExchange::ExchangeLanes(const Traffic& traffic) {
   char* const arrived = levels_->Get(StagingBuffers::kPart, Sum(receive));
   TFHVD_RETURN_IF_ERROR(levels_->across()->AllToAll(packed, send, arrived, receive));
 
-  // It came by host, sender there and rank here.
+  // The blocks arrived by host, sender there and rank here.
   char* sorted = levels_->Get(StagingBuffers::kShare, Sum(receive));
   for (const int rank : served) {
     const char* at = arrived;

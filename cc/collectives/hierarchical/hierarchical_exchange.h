@@ -14,10 +14,10 @@ namespace tfhvd {
 
 class HierarchicalExchange {
  public:
-  // Must outlive this object.
+  // `levels` must outlive this object.
   explicit HierarchicalExchange(TwoLevels* levels) : levels_(levels) {}
 
-  // As Communicator::AllToAll.
+  // See Communicator::AllToAll.
   Status AllToAll(const void* in, const std::vector<int64_t>& send_bytes, void* out,
                   const std::vector<int64_t>& recv_bytes);
 

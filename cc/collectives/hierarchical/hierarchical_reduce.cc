@@ -13,13 +13,13 @@ HierarchicalReduce::Call HierarchicalReduce::MakeCall(DType dtype,
   Call call{dtype, TypeBetween(dtype, reduction), reduction, Between(reduction), false};
   const bool half = dtype == DType::kFloat16 || dtype == DType::kBFloat16;
   if (half && !levels_->options().wide_floats && call.within.op == ReduceOp::kSum) {
-    // Divided within the hosts, a sum of float16 overflows only if the result does.
+    // If the sum is divided within the hosts, float16 overflows only if the result does.
     const double ranks = reduction.op == ReduceOp::kAverage ? levels_->size() : 1;
     call.between = dtype;
     call.within.postscale = reduction.postscale / ranks;
     call.completed = true;
   }
-  // What is widened is prescaled then.
+  // A wider type is prescaled when it is widened.
   if (!call.wider()) call.within.prescale = reduction.prescale;
   return call;
 }
@@ -38,7 +38,7 @@ Status HierarchicalReduce::AllReduce(const void* in, void* out, int64_t count, D
   Status status =
       ReducePieces(call, static_cast<const char*>(in), static_cast<char*>(out), count, &across);
   if (status.ok()) return status;
-  // What the lane still does for this call touches this call's memory no more.
+  // After this, the lane's remaining work for this call no longer touches this call's memory.
   if (levels_->across() != nullptr) levels_->across()->Abort(status);
   for (const Piece& piece : across) {
     if (piece.started) (void)levels_->across()->FinishAllReduce();
@@ -46,8 +46,8 @@ Status HierarchicalReduce::AllReduce(const void* in, void* out, int64_t count, D
   return status;
 }
 
-// While a piece crosses the network, the ranks of a host reduce the next one and put the one before
-// it together.
+// While a piece crosses the network, the ranks of a host reduce the next one and combine the parts
+// of the one before.
 Status HierarchicalReduce::ReducePieces(const Call& call, const char* in, char* out, int64_t count,
                                         std::deque<Piece>* across) {
   const int lanes =
@@ -73,7 +73,7 @@ Status HierarchicalReduce::ReducePieces(const Call& call, const char* in, char* 
   return Status::Ok();
 }
 
-// Of a piece of the values makes the part that this rank takes across.
+// Reduces a piece of the values to the part that this rank takes across.
 Status HierarchicalReduce::ReduceWithin(const Call& call, const char* in, const Piece& piece) {
   const void* values = in;
   if (call.wider()) {
@@ -98,7 +98,7 @@ Status HierarchicalReduce::StartAcross(const Call& call, Piece* piece) {
   return Status::Ok();
 }
 
-// Puts the oldest piece's parts together.
+// Combines the parts of the oldest piece.
 Status HierarchicalReduce::FinishPiece(const Call& call, std::deque<Piece>* across) {
   Piece& piece = across->front();
   if (piece.started) {
@@ -112,8 +112,8 @@ Status HierarchicalReduce::FinishPiece(const Call& call, std::deque<Piece>* acro
   return Status::Ok();
 }
 
-// Of a host's part makes the result of all, in place. It crosses the network in the wider type only
-// once, on the way to the sum.
+// Turns a host's part into the result of all, in place. It crosses the network in the wider type
+// only once, on the way to the sum.
 Status HierarchicalReduce::ReduceWideAcross(const Call& call, char* part, int64_t count) {
   const int64_t each = (count + levels_->layout().hosts() - 1) / levels_->layout().hosts();
   Sizes shares;
@@ -150,8 +150,8 @@ Status HierarchicalReduce::ReduceScatter(const void* in, void* out, const Sizes&
   return Status::Ok();
 }
 
-// The ranks of a host reduce to each lane what is for its ranks on any host; the lanes reduce to
-// each host what is for its ranks.
+// The ranks of a host reduce to each lane the values for its ranks on any host; the lanes reduce to
+// each host the values for its ranks.
 Status HierarchicalReduce::ScatterPiece(const Call& call, const std::vector<const char*>& blocks,
                                         const Sizes& counts, char* out) {
   const int64_t total = std::accumulate(counts.begin(), counts.end(), int64_t{0});
@@ -192,7 +192,7 @@ Status HierarchicalReduce::ScatterPiece(const Call& call, const std::vector<cons
   return HandOut(results, bytes, out);
 }
 
-// Gives each rank of this host its own block of what its lane holds, one behind the other.
+// Gives each rank of this host its block of its lane's results, which are one after the other.
 Status HierarchicalReduce::HandOut(const char* results, const Sizes& bytes, char* out) {
   const int64_t own = bytes[static_cast<size_t>(levels_->rank())];
   if (levels_->in_lane()) TwoLevels::Copy(out, results, own);

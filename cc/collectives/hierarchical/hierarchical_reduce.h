@@ -1,5 +1,5 @@
-// HierarchicalReduce: the allreduce and the reducescatter of ranks on several hosts, in two levels:
-// hierarchical_communicator.h says in which order values are combined, and in which types.
+// HierarchicalReduce: the allreduce and the reducescatter of ranks on several hosts, in two levels.
+// hierarchical_communicator.h describes the order in which values are combined, and their types.
 //
 // One thread: the communicator's.
 #pragma once
@@ -18,10 +18,10 @@ namespace tfhvd {
 
 class HierarchicalReduce {
  public:
-  // Must outlive this object.
+  // `levels` must outlive this object.
   explicit HierarchicalReduce(TwoLevels* levels) : levels_(levels) {}
 
-  // As those of Communicator.
+  // See Communicator.
   Status AllReduce(const void* in, void* out, int64_t count, DType dtype,
                    const Reduction& reduction);
   Status ReduceScatter(const void* in, void* out, const std::vector<int64_t>& counts, DType dtype,
@@ -30,20 +30,20 @@ class HierarchicalReduce {
  private:
   using Sizes = TwoLevels::Sizes;
 
-  // What one reduction needs to know all along.
+  // The settings of one reduction.
   struct Call {
     DType dtype;
-    DType between;  // the type of what lies between the levels
+    DType between;  // the type of values between the levels
     Reduction reduction;
     Reduction within;  // how the ranks of a host combine their values
-    bool completed;    // whether a host's values are divided and scaled within it
+    bool completed;    // a host's values are divided and scaled within it
 
     bool wider() const { return between != dtype; }
     int64_t item() const { return ItemSize(dtype); }
     int64_t wide_item() const { return ItemSize(between); }
   };
   Call MakeCall(DType dtype, const Reduction& reduction) const;
-  // Of what the hosts have combined makes the result, in place.
+  // Turns the values that the hosts have combined into the result, in place.
   void Complete(const Call& call, char* values, int64_t count) const;
 
   // A piece of an allreduce, between the two levels.
@@ -51,9 +51,9 @@ class HierarchicalReduce {
     Sizes counts;          // elements of the parts, by local rank
     char* part = nullptr;  // this rank's
     char* out = nullptr;   // the place of the whole piece
-    bool started = false;  // whether the part is in an allreduce of the lane
+    bool started = false;  // the part is in an allreduce of the lane
   };
-  // So many pieces cross the network, or wait for it, at once.
+  // The number of pieces that cross the network, or wait for it, at once.
   static constexpr size_t kPiecesAcross = 3;
   Status ReducePieces(const Call& call, const char* in, char* out, int64_t count,
                       std::deque<Piece>* across);

@@ -18,7 +18,7 @@ void HierarchicalVotes::Cast(uint64_t word) {
     failure_ = Exchange();
     return;
   }
-  // The last of this host's ranks lets the leader know.
+  // Only the last of this host's ranks wakes the leader.
   for (int i = 0; i < board_->words(); ++i) {
     if (RoundOf(board_->Word(i)) < RoundOf(word)) return;
   }
@@ -45,7 +45,7 @@ Status HierarchicalVotes::Take(const std::string& bytes) {
   return Status::Ok();
 }
 
-// What this host's ranks have voted together in the round that is exchanged.
+// Returns the joint vote of this host's ranks in the round that is exchanged.
 Vote HierarchicalVotes::Here() const {
   Vote together = Vote::kCommit;
   for (int i = 0; i < board_->words(); ++i) {
@@ -69,15 +69,15 @@ Status HierarchicalVotes::Exchange() {
       TFHVD_RETURN_IF_ERROR(across_->Send(to, EncodeVote(message.peer, message.word)));
     }
     if (!messages_.empty()) sent_ = true;
-    // That the others commit lets nobody go on; who votes last sees it.
+    // A commit of the others lets no waiting rank continue; the rank that votes last sees it.
     if (decided || (news && !IsCommit(vote))) board_->WakeOthers();
   }
   if (across_->Flushed()) UpdateKnown();
   return Status::Ok();
 }
 
-// All that was decided before the round under way has been sent by now. Of this round only a
-// request to abort is of interest, until it is decided.
+// Everything decided before the present round has been sent. Of this round, only a request to abort
+// matters, until it is decided.
 void HierarchicalVotes::UpdateKnown() {
   const uint64_t round = exchange_.round();
   const uint64_t noted = board_->noted();

@@ -1,10 +1,10 @@
-// HierarchicalVotes: the votes of ranks on several hosts. Each host's ranks vote on a board of
-// their own; its leader (the first rank of the host) joins their votes, exchanges them with the
-// other leaders (vote_exchange.h), and notes on the board what those have said. See
+// HierarchicalVotes: the votes of ranks on several hosts. The ranks of each host vote on a separate
+// board; the leader (the first rank of the host) joins their votes, exchanges them with the other
+// leaders (vote_exchange.h), and notes the others' joint vote on the board. See
 // cc/comm/vote_board.h for the contract.
 //
-// A leader shows that all others have voted to commit only once it has passed on all that they need
-// to learn the same: in a collective it passes nothing on.
+// A leader shows that all others have voted to commit only after it has sent them everything that
+// they need to learn the same, because in a collective it sends nothing.
 #pragma once
 
 #include <cstdint>
@@ -35,13 +35,13 @@ class HierarchicalVotes : public VoteBoard {
   void Note(uint64_t word) override { board_->Note(word); }
   uint64_t noted() const override { return board_->noted(); }
 
-  // A leader's: takes a message of another leader (envelope.h, EncodeVote).
+  // Leader only: takes a message of another leader (envelope.h, EncodeVote).
   Status Take(const std::string& bytes);
 
-  // A leader's: tells the others what is new to them. An error means that they cannot be reached.
+  // Leader only: sends news to the others. An error means that they cannot be reached.
   Status Exchange();
 
-  // Whether Exchange has told anything since this was last asked: answers may come soon.
+  // Returns whether Exchange has sent a message since the last call: answers may come soon.
   bool TakeSent() { return std::exchange(sent_, false); }
 
  private:
@@ -54,12 +54,12 @@ class HierarchicalVotes : public VoteBoard {
   VoteBoard* const board_;
   ControlPlane* const across_;
 
-  // A leader's.
+  // Used by a leader only.
   VoteExchange exchange_;
   std::vector<VoteExchange::VoteMessage> messages_;  // kept to save allocations
   uint64_t known_ = 0;                               // of the other hosts, as this rank may see it
   bool sent_ = false;
-  Status failure_;  // of an Exchange within Cast, told by the next
+  Status failure_;  // of an Exchange within Cast, returned by the next
 };
 
 }  // namespace tfhvd

@@ -22,7 +22,7 @@ std::vector<int> HostLayout::LaneRanks(int lane) const {
 
 HostLayout MakeHostLayout(const std::vector<int>& hosts) {
   HostLayout layout;
-  std::map<int, size_t> index;  // of each host among ranks_of
+  std::map<int, size_t> index;  // index of each host in ranks_of
   for (size_t r = 0; r < hosts.size(); ++r) {
     const size_t host = index.emplace(hosts[r], index.size()).first->second;
     if (host == layout.ranks_of.size()) layout.ranks_of.emplace_back();

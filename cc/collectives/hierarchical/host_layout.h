@@ -1,9 +1,9 @@
-// HostLayout: which ranks of a communicator share a host, and in which lane each goes to the
-// others.
+// HostLayout: which ranks of a communicator share a host, and which lane each uses to reach the
+// other hosts.
 //
-// Hosts count in the order of their lowest ranks; a host's ranks count in their own order. There
-// are as many lanes as the smallest host has ranks: lane l joins the l-th ranks of all hosts. Where
-// a host has more ranks than that, the others send by way of lane (local rank mod lanes).
+// Hosts are numbered in the order of their lowest ranks; a host's ranks keep their order. There are
+// as many lanes as the smallest host has ranks: lane l connects the l-th ranks of all hosts. On a
+// host with more ranks, the others use lane (local rank mod lanes).
 //
 // Plain data, the same on every rank.
 #pragma once
@@ -23,14 +23,14 @@ struct HostLayout {
   int hosts() const { return static_cast<int>(ranks_of.size()); }
   int LaneOf(int rank) const { return local_of[static_cast<size_t>(rank)] % lanes; }
 
-  // The ranks of a host that send by way of one lane, that lane's own rank first.
+  // Returns the ranks of a host that use one lane, that lane's own rank first.
   std::vector<int> InLane(int host, int lane) const;
 
-  // The ranks that a lane joins, by host.
+  // Returns the ranks that a lane connects, by host.
   std::vector<int> LaneRanks(int lane) const;
 };
 
-// `hosts[r]` is rank r's host, by any numbering. REQUIRES: hosts is not empty.
+// `hosts[r]` is rank r's host, in any numbering. REQUIRES: hosts is not empty.
 HostLayout MakeHostLayout(const std::vector<int>& hosts);
 
 }  // namespace tfhvd

@@ -14,12 +14,13 @@ class StagingBuffers {
  public:
   enum Buffer { kPacked, kPart, kShare, kBuffers };
 
-  // A collective begins, and needs nothing that is in them.
+  // Begins a collective, which needs none of their contents.
   void BeginCall() {
     for (WorkMemory& buffer : buffers_) buffer.BeginUse();
   }
 
-  // At least so many bytes. The same memory until more is asked for, which loses what was in it.
+  // Returns at least `bytes` bytes: the same memory until a larger request, which loses its
+  // contents.
   char* Get(Buffer buffer, int64_t bytes) {
     char* const memory = buffers_[buffer].Get(bytes);
     if (memory == nullptr && bytes > 0) throw std::bad_alloc();  // as operator new does

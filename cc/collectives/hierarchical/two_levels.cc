@@ -16,7 +16,7 @@ TwoLevels::TwoLevels(HostLayout layout, int rank, std::unique_ptr<Communicator> 
       options_(options),
       staging_(std::make_unique<StagingBuffers>()) {}
 
-// What a call that failed may still write to is left to the end of the process.
+// Leaks the memory that a failed call may still write to.
 TwoLevels::~TwoLevels() {
   if (!settled()) (void)staging_.release();
 }
@@ -26,12 +26,12 @@ bool TwoLevels::settled() {
   return (across_ == nullptr || across_->settled()) && within;
 }
 
-// If the two are equal it does nothing.
+// Does nothing if the two are equal.
 void TwoLevels::Copy(void* to, const void* from, int64_t bytes) {
   if (bytes > 0 && to != from) std::memmove(to, from, static_cast<size_t>(bytes));
 }
 
-// Writes a block and moves on behind it.
+// Writes a block and moves `*to` behind it.
 void TwoLevels::Pack(const char* block, int64_t bytes, char** to) {
   Copy(*to, block, bytes);
   *to += bytes;

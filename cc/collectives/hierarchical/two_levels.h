@@ -1,6 +1,6 @@
 // TwoLevels: the ranks of a job on several hosts as two communicators, that of this rank's host and
 // that of its lane (host_layout.h), with the staging buffers between them. The collectives of
-// HierarchicalCommunicator are made of it.
+// HierarchicalCommunicator use it.
 //
 // One thread: the communicator's.
 #pragma once
@@ -17,11 +17,11 @@
 namespace tfhvd {
 
 struct HierarchicalOptions {
-  // What a lane carries in one call. The levels work side by side on several pieces.
+  // The bytes that a lane carries in one call. The two levels work in parallel on several pieces.
   int64_t piece_bytes = 4 << 20;
   // Up to so many bytes, one lane carries everything.
   int64_t small_bytes = 16 << 10;
-  // Whether sums of 16-bit floats stay float32 until all hosts' are added up.
+  // Whether sums of 16-bit floats stay float32 until those of all hosts are added.
   bool wide_floats = false;
   Failpoints failpoints = {};
 };
@@ -30,7 +30,7 @@ class TwoLevels {
  public:
   using Sizes = std::vector<int64_t>;
 
-  // As for HierarchicalCommunicator.
+  // Arguments as for HierarchicalCommunicator.
   TwoLevels(HostLayout layout, int rank, std::unique_ptr<Communicator> local,
             std::unique_ptr<Communicator> across, HierarchicalOptions options);
   ~TwoLevels();
@@ -40,33 +40,33 @@ class TwoLevels {
   const HostLayout& layout() const { return layout_; }
   const HierarchicalOptions& options() const { return options_; }
   Communicator* local() const { return local_.get(); }    // all ranks of this host
-  Communicator* across() const { return across_.get(); }  // this rank's lane; null: it has none
+  Communicator* across() const { return across_.get(); }  // this rank's lane; null: none
 
   int rank() const { return rank_; }
   int size() const { return layout_.size(); }
   int host() const { return host_; }
   int local_rank() const { return local_->rank(); }
   bool in_lane() const { return across_ != nullptr; }
-  // Whether ranks of this host send by way of another's lane.
+  // Returns whether some ranks of this host use another rank's lane.
   bool crowded() const { return local_->size() > layout_.lanes; }
-  // As Communicator's.
+  // See Communicator.
   bool settled();
 
-  // A collective begins: it needs nothing that is in the buffers.
+  // Begins a collective, which needs none of the buffers' contents.
   void BeginCall() { staging_->BeginCall(); }
   char* Get(StagingBuffers::Buffer buffer, int64_t bytes) { return staging_->Get(buffer, bytes); }
-  // Does nothing if both are one place.
+  // Does nothing if both are equal.
   static void Copy(void* to, const void* from, int64_t bytes);
   // Writes a block, and moves `*to` behind it.
   static void Pack(const char* block, int64_t bytes, char** to);
 
-  // The parts of `count` items that the local ranks answer for, `lanes` of them.
+  // Divides `count` items into `lanes` parts, for which the local ranks are responsible.
   Sizes Divide(int64_t count, int lanes) const;
-  // So many items of each rank's block pass through a buffer at once.
+  // Returns how many items of each rank's block pass through a buffer at once.
   int64_t BlockPiece(int64_t item) const;
-  // For every rank, what a piece that begins at `done` holds of its `sizes`.
+  // Returns, for every rank, the part of its `sizes` in a piece that begins at `done`.
   static Sizes PieceOf(const Sizes& sizes, int64_t done, int64_t most);
-  // What the ranks of each host in one lane have of `sizes`.
+  // Returns the sum of `sizes` over the ranks of each host in one lane.
   Sizes ByHost(const Sizes& sizes, int lane) const;
 
  private:

@@ -3,7 +3,7 @@
 namespace tfhvd {
 namespace {
 
-// So many hosts send to all others: more messages than in hops, of a few bytes.
+// Up to so many hosts, each sends to all others: more messages than in hops, of a few bytes.
 constexpr int kFewHosts = 8;
 
 }  // namespace
@@ -25,7 +25,7 @@ bool VoteExchange::Advance(Vote own, std::vector<VoteMessage>* messages) {
     known = Join(known, VoteIn(peers_[i].received, round_));
   }
   if (!IsCommit(known) && !IsAbort(known)) return false;
-  // In the next round nothing of this one is passed on any more: an abort goes every way now.
+  // The next round passes nothing of this one on, so an abort is sent to all peers now.
   for (size_t i = 0; i < peers_.size() && IsAbort(known); ++i) {
     if (!IsAbort(peers_[i].sent)) Send(i, known, messages);
   }

@@ -12,7 +12,7 @@ namespace {
 constexpr int64_t kLeastPartBytes = 16 << 10;
 constexpr int64_t kRoundBytes = 2 << 20;
 
-// Rounds whose parts are under way at once.
+// The number of rounds whose parts are in transit at once.
 constexpr int64_t kLeastRoundsAhead = 4;
 constexpr int64_t kMostRoundsAhead = 16;
 
@@ -25,8 +25,7 @@ BlockReduce::BlockReduce(Transfers* transfers)
                                kLeastRoundsAhead, kMostRoundsAhead)) {}
 
 BlockReduce::~BlockReduce() {
-  // What carries the messages may still write into the scratch of rounds that failed: it is left to
-  // the end of the process.
+  // The transport may still write into the scratch of failed rounds, so it is leaked.
   if (!transfers_->Settle()) (void)new std::vector<char>(std::move(scratch_));
 }
 
@@ -72,7 +71,7 @@ void BlockReduce::AddScatter(const Call& call, const std::vector<int64_t>& count
 }
 
 // Calls `post(from, to)`, which adds a receive and a send to `ids`, for each distance that has none
-// yet; whether all of them have, and none is held back by the window.
+// yet. Returns whether all distances have them, so that the window holds none back.
 template <typename Post>
 bool BlockReduce::PostToAll(std::vector<Transfers::TransferId>* ids, const Post& post) {
   while (static_cast<int>(ids->size()) < 2 * (size() - 1)) {
@@ -87,7 +86,7 @@ bool BlockReduce::PostToAll(std::vector<Transfers::TransferId>* ids, const Post&
   return true;
 }
 
-// Sends every rank its part of the round, and receives this rank's from all.
+// Sends every rank its part of the round, and receives this rank's part from all.
 bool BlockReduce::PostParts(RoundId id) {
   Round& round = At(id);
   const int64_t item = round.call.item();

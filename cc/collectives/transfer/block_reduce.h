@@ -1,12 +1,12 @@
-// BlockReduce: the large reductions of one communicator that are under way, in rounds.
+// BlockReduce: the large reductions of one communicator in progress, in rounds.
 //
-// In each round every rank gets one part of a block from all ranks, reduces it, and, where all are
-// to have the result, sends it to them. Several rounds are under way at once, also of reductions
-// that follow each other, so that the links never wait for one rank's arithmetic. A rank may be in
-// another round than its peer: parts and results travel on channels of their own, on each in the
-// order of the rounds.
+// In each round every rank receives one part of a block from all ranks, reduces it, and, if all
+// ranks need the result, sends it to them. Several rounds are in progress at once, also of
+// consecutive reductions, so that the links never wait for one rank's arithmetic. A rank may be in
+// another round than its peer: parts and results travel on separate channels, on each in the order
+// of the rounds.
 //
-// One thread. Rounds go on within Advance and Wait alone.
+// One thread. Rounds make progress only within Advance and Wait.
 #pragma once
 
 #include <cstdint>
@@ -21,10 +21,10 @@ namespace tfhvd {
 
 class BlockReduce {
  public:
-  // A number for each round, counting up by one.
+  // A number for each round, increasing by one.
   using RoundId = int64_t;
 
-  // What one reduction needs to know all along.
+  // The arguments of one reduction.
   struct Call {
     const char* in = nullptr;
     char* out = nullptr;
@@ -34,29 +34,30 @@ class BlockReduce {
     int64_t item() const { return ItemSize(dtype); }
   };
 
-  // `transfers`: those of the communicator, for which Begin has been called whenever rounds are
-  // under way. Not owned.
+  // `transfers`: those of the communicator; Begin must have been called whenever rounds are in
+  // progress. Not owned.
   explicit BlockReduce(Transfers* transfers);
   ~BlockReduce();
   BlockReduce(const BlockReduce&) = delete;
   BlockReduce& operator=(const BlockReduce&) = delete;
 
-  // Both add rounds behind those that are under way; nothing is sent before Advance.
+  // Both add rounds behind those in progress; nothing is sent before Advance.
   //
-  // AddScatter: rank r gets elements [sum of counts before r, + counts[r]) of the reduction, from
-  // call.out on. Input and output do not overlap.
+  // AddScatter: rank r gets elements [sum of counts before r, + counts[r]) of the reduction,
+  // written to call.out. Input and output must not overlap.
   // AddAllReduce: every rank gets all `count`. Input and output may be the same: a part of the
   // output is written only after the same part of the input has been sent.
   void AddScatter(const Call& call, const std::vector<int64_t>& counts);
   void AddAllReduce(const Call& call, int64_t count);
 
-  // The round that is added next.
+  // The number of the next round to be added.
   RoundId next() const { return first_ + static_cast<RoundId>(rounds_.size()); }
 
-  // Goes on as far as nothing has to be waited for.
+  // Makes progress as far as possible without waiting.
   void Advance();
 
-  // Waits until all rounds before `end` are over; false after a failure, which ends all of them.
+  // Waits until all rounds before `end` are over; returns false after a failure, which ends all of
+  // them.
   bool Wait(RoundId end);
 
  private:
@@ -64,8 +65,8 @@ class BlockReduce {
     Call call;
     std::vector<int64_t> begins;  // of `in`, by rank, in elements
     std::vector<int64_t> counts;
-    char* result = nullptr;  // where this rank's elements go
-    bool to_all = false;     // whether all ranks get the result, where it lies in `out`
+    char* result = nullptr;  // the destination of this rank's elements
+    bool to_all = false;     // all ranks get the result, in its place in `out`
 
     std::vector<Transfers::TransferId> parts;  // by distance from this rank: receive, send
     std::vector<Transfers::TransferId> results;
@@ -87,12 +88,12 @@ class BlockReduce {
   Transfers* const transfers_;
   const int64_t part_bytes_;
   const int64_t rounds_ahead_;
-  std::vector<char> scratch_;  // what arrives, a slot for each round ahead
-  std::deque<Round> rounds_;   // under way or to come: from first_ on
+  std::vector<char> scratch_;  // arriving parts, with a slot for each round ahead
+  std::deque<Round> rounds_;   // in progress or to come: from first_ on
   RoundId first_ = 0;
-  RoundId posted_ = 0;   // rounds before it have all their parts under way
+  RoundId posted_ = 0;   // rounds before it have all their parts in transit
   RoundId reduced_ = 0;  // rounds before it are reduced
-  RoundId shared_ = 0;   // rounds before it have their results under way
+  RoundId shared_ = 0;   // rounds before it have their results in transit
 };
 
 }  // namespace tfhvd

@@ -5,10 +5,10 @@
 namespace tfhvd {
 namespace {
 
-// With few ranks no more than this, for every rank keeps and reduces all of it.
+// The limit with few ranks, because every rank stores and reduces all values.
 constexpr int64_t kMostTotal = 1 << 20;
 
-// So much more to send is no reason to measure.
+// The number of additional bytes that is too small to justify a measurement.
 constexpr int64_t kLittle = 16 << 10;
 
 }  // namespace
@@ -26,7 +26,7 @@ GatherChoice::Answer GatherChoice::Of(int64_t bytes) const {
 int64_t GatherChoice::WorthOfAWay(double way, double probe) const {
   const double sent = static_cast<double>((ranks_ - 1) * kProbeBytes);
   const double carrying = probe - way;
-  // A network so fast that it cannot be measured.
+  // The network is too fast to be measured.
   if (carrying <= 0.0) return kMostTotal;
   return static_cast<int64_t>(std::clamp(sent * way / carrying, 0.0, double{kMostTotal}));
 }

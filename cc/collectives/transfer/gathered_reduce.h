@@ -1,8 +1,8 @@
-// GatheredReduce: small reductions, of which every rank gets everybody's values and reduces them
-// all; and which reductions are small for this network.
+// GatheredReduce: small reductions, in which every rank gets the values of all ranks and reduces
+// them; and the decision which reductions are small for this network.
 //
 // One thread: the communicator's. Collective over the ranks of the transfers, between their Begin
-// and End, which hold the outcome.
+// and End; End returns errors.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,8 @@ class GatheredReduce {
   GatheredReduce(Transfers* transfers, Gathers* gathers, ScratchBuffer* scratch)
       : transfers_(transfers), gathers_(gathers), scratch_(scratch), choice_(transfers->size()) {}
 
-  // Returns whether a reduction of so many bytes of each rank is faster gathered than in blocks;
-  // the same on all ranks. Measures the network the first time that this depends on it.
+  // Returns whether a reduction of `bytes` bytes of each rank is faster gathered than in blocks;
+  // equal on all ranks. Measures the network the first time that the answer depends on it.
   bool Suits(int64_t bytes);
 
   // Reduces `count` elements of each rank.

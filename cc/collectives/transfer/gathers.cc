@@ -5,7 +5,7 @@
 namespace tfhvd {
 namespace {
 
-// A ring passes blocks on in pieces of this size, with this many receives ahead.
+// A ring passes blocks on in pieces of this size, with this many receives posted ahead.
 constexpr int64_t kRingPiece = kMessageBytes;
 constexpr size_t kRingAhead = kBytesAhead / kRingPiece;
 
@@ -17,7 +17,7 @@ struct Piece {
 
 }  // namespace
 
-// `out` holds this rank's block where it belongs.
+// `out` holds this rank's block in its place.
 void Gathers::Directly(char* out, const std::vector<int64_t>& bytes) {
   std::vector<int64_t> begin = {0};
   for (const int64_t n : bytes) begin.push_back(begin.back() + n);
@@ -40,8 +40,8 @@ void Gathers::Directly(char* out, const std::vector<int64_t>& bytes) {
   (void)transfers_->Wait(0, transfers_->next());
 }
 
-// Bruck's algorithm: `rotated` holds the blocks of this rank, the next one, and so on around; at
-// first only its own, twice as many after each step.
+// Bruck's algorithm: `rotated` holds the blocks of this rank, the next one, and so on in a circle;
+// at first only its own, twice as many after each step.
 void Gathers::ByDoubling(char* rotated, const std::vector<int64_t>& bytes) {
   std::vector<int64_t> begin = {0};  // by distance from this rank
   for (int d = 0; d < transfers_->size(); ++d) {
@@ -60,8 +60,8 @@ void Gathers::ByDoubling(char* rotated, const std::vector<int64_t>& bytes) {
 }
 
 // Every rank passes to the right what comes from the left, piece by piece, its own block first.
-// Step i sends the i-th piece; receives are posted ahead, so that the left neighbour's i-th piece
-// finds where it belongs, whatever the sizes of the blocks are.
+// Step i sends the i-th piece. Receives are posted ahead, so that the left neighbour's i-th piece
+// goes straight to its place, for any sizes of blocks.
 void Gathers::AroundRing(char* out, const std::vector<int64_t>& bytes) {
   std::vector<int64_t> begin = {0};
   for (const int64_t n : bytes) begin.push_back(begin.back() + n);

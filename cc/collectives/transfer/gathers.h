@@ -1,5 +1,5 @@
-// Gathers: the three ways by which every rank gets everybody's blocks: all at once, by doubling,
-// around a ring. Between Begin and End of the transfers, which hold the outcome.
+// Gathers: three ways to give every rank the blocks of all ranks: all at once, by doubling, around
+// a ring. Between Begin and End of the transfers; End returns errors.
 //
 // One thread: the communicator's.
 #pragma once
@@ -13,19 +13,19 @@ namespace tfhvd {
 
 class Gathers {
  public:
-  // Must outlive this object.
+  // `transfers` must outlive this object.
   explicit Gathers(Transfers* transfers) : transfers_(transfers) {}
 
-  // Each rank sends its block to every other one at once. `out` holds this rank's block in its
-  // place; `bytes`: of each rank's block.
+  // Each rank sends its block to all others at once. `out` holds this rank's block in its place;
+  // `bytes`: of each rank's block.
   void Directly(char* out, const std::vector<int64_t>& bytes);
 
-  // In log2(ranks) steps. `rotated` begins with this rank's block; the next ranks' follow in their
-  // order, around the circle.
+  // In log2(ranks) steps. `rotated` begins with this rank's block; the next ranks' blocks follow in
+  // order, in a circle.
   void ByDoubling(char* rotated, const std::vector<int64_t>& bytes);
 
-  // Each rank passes to the next one what comes from the one before, for large blocks; `out` as for
-  // Directly.
+  // Each rank passes the blocks from the rank before to the next one, for large blocks; `out` as
+  // for Directly.
   void AroundRing(char* out, const std::vector<int64_t>& bytes);
 
  private:

@@ -12,13 +12,13 @@ class ScratchBuffer {
   // Returns at least so many bytes; the buffer's content is not kept.
   char* Get(int64_t bytes) {
     if (static_cast<int64_t>(memory_.size()) < bytes) {
-      memory_ = std::vector<char>();  // the old memory is given back first
+      memory_ = std::vector<char>();  // frees the old memory first
       memory_.resize(static_cast<size_t>(bytes));
     }
     return memory_.data();
   }
 
-  // Leaves the memory to the end of the process: something may still write to it.
+  // Leaks the memory, because the transport may still write to it.
   void Leak() { (void)new std::vector<char>(std::move(memory_)); }
 
  private:

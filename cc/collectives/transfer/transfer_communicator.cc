@@ -8,7 +8,8 @@
 namespace tfhvd {
 namespace {
 
-// A broadcast hands the buffer down the tree in pieces of this size, this many ahead of itself.
+// The size of the pieces in which a broadcast passes the buffer down the tree, and the number of
+// pieces sent ahead.
 constexpr int64_t kBroadcastPiece = kMessageBytes;
 constexpr int64_t kBroadcastAhead = kBytesAhead / kBroadcastPiece;
 
@@ -23,8 +24,7 @@ TransferCommunicator::TransferCommunicator(std::unique_ptr<Transfers> transfers)
 }
 
 TransferCommunicator::~TransferCommunicator() {
-  // What carries the messages may still write into the scratch of a call that failed: it is left to
-  // the end of the process.
+  // The transport may still write into the scratch of a failed call, so it is leaked.
   if (!transfers_->Settle()) scratch_.Leak();
 }
 
@@ -54,12 +54,12 @@ Status TransferCommunicator::Broadcast(void* buffer, int64_t bytes, int root) {
   return transfers_->End();
 }
 
-// A tree, counted from the root, passes the buffer down piece by piece. For a little data a
-// binomial one: rank v's parent is v without its lowest set bit. For much a chain: each rank sends
-// it only once, and the first to get it need not send it to several.
+// A tree, counted from the root, passes the buffer down piece by piece. A binomial tree for few
+// bytes: rank v's parent is v without its lowest set bit. A chain for many bytes: each rank sends
+// them only once, and the first to get a piece need not send it to several ranks.
 void TransferCommunicator::BroadcastTree(char* buffer, int64_t bytes, int root) {
   const int v = (rank() - root + size()) % size();
-  int steps = 0;  // of the binomial tree; so often the root would send everything
+  int steps = 0;  // of the binomial tree; the root would send everything so often
   while ((1 << steps) < size()) ++steps;
   const bool chain = (steps - 1) * bytes > (size() - 2) * kBroadcastPiece;
   int parent = (v - 1 + root + size()) % size();
@@ -67,7 +67,7 @@ void TransferCommunicator::BroadcastTree(char* buffer, int64_t bytes, int root) 
   if (chain) {
     if (v + 1 < size()) children.push_back((v + 1 + root) % size());
   } else {
-    int subtree = 1;  // v's descendants lie below v + subtree
+    int subtree = 1;  // v's descendants are below v + subtree
     while (subtree < size() && (v & subtree) == 0) subtree *= 2;
     parent = (v - subtree + root + size()) % size();
     for (int step = subtree / 2; step > 0; step /= 2) {
@@ -137,7 +137,8 @@ Status TransferCommunicator::AllGather(const void* in, void* out,
   } else if (size() <= kFewRanks) {
     gathers_.Directly(to, bytes);
   } else {
-    // By doubling, each rank's own block comes first; at the end all go to their places.
+    // By doubling, each rank's own block comes first; afterwards all blocks are copied to their
+    // places.
     char* const rotated = scratch_.Get(total);
     if (bytes[own] > 0) std::memcpy(rotated, address, static_cast<size_t>(bytes[own]));
     gathers_.ByDoubling(rotated, bytes);

@@ -1,10 +1,10 @@
-// The communicator over messages, which MPI or TCP carries. These only carry bytes: the algorithms
-// are ours, made of sends and receives that are polled, so that reductions have the bits of every
-// other host backend and a waiting rank leaves its core to the computation and can be aborted. See
-// cc/comm/communicator.h for the contract; beyond it:
+// TransferCommunicator: the communicator over messages of MPI or TCP. MPI and TCP only carry bytes:
+// the algorithms are tfhvd's, made of sends and receives that are polled. So reductions have the
+// bits of every other host backend, and a waiting rank leaves its core to the computation and can
+// be aborted. See cc/comm/communicator.h for the contract; in addition:
 //
-// - Abort is local: peers that wait for this rank go on waiting until they are aborted as well.
-// - A call that failed may leave messages under way that cannot be taken back: see settled().
+// - Abort is local: peers that wait for this rank continue to wait until they are aborted, too.
+// - A failed call may leave messages in transit that cannot be taken back: see settled().
 //
 //   gathers.h          allgathers: all at once, by doubling, around a ring
 //   gathered_reduce.h  small reductions: gathered, and reduced by every rank
@@ -55,10 +55,10 @@ class TransferCommunicator : public Communicator {
 
   using ReduceCall = BlockReduce::Call;
 
-  // Keeps the number of transfers since `begin` that are under way below the window.
+  // Keeps the number of transfers in progress since `begin` below the window.
   void LimitWindow(TransferId begin);
 
-  // Between Begin and End of transfers_, which hold its outcome.
+  // Between Begin and End of transfers_; End returns errors.
   void BroadcastTree(char* buffer, int64_t bytes, int root);
 
   const std::unique_ptr<Transfers> transfers_;

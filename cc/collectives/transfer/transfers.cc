@@ -63,7 +63,7 @@ bool Transfers::Wait(TransferId begin, TransferId end) {
   return failure_.ok();
 }
 
-// Asks the monitor where it is time to.
+// Calls the monitor when it is time; returns whether to continue to wait.
 bool Transfers::GoesOn(WaitPacer* pacer) {
   if (!urgent() && !pacer->Due()) return true;
   tfhvd::Wait wait;
@@ -73,7 +73,7 @@ bool Transfers::GoesOn(WaitPacer* pacer) {
   std::sort(wait.ranks.begin(), wait.ranks.end());
   wait.ranks.erase(std::unique(wait.ranks.begin(), wait.ranks.end()), wait.ranks.end());
   wait.seconds = pacer->waited();
-  Fail(on_wait_(wait));  // a failure that came meanwhile stays
+  Fail(on_wait_(wait));  // an earlier failure stays
   return failure_.ok();
 }
 

@@ -1,12 +1,12 @@
-// Transfers: the messages of one communicator that are under way, and how its rank waits. What
-// carries them (MPI, TCP) derives from it.
+// Transfers: the messages of one communicator in transit, and how its rank waits. The classes for
+// MPI and TCP derive from it.
 //
-// Sends and receives return at once with an id; waiting lets every one of them move on, backs off
-// while nothing does, and ends when the call is aborted or the wait monitor says so. Between two
-// ranks messages of a channel match in the order in which both post them.
+// Sends and receives return an id at once. Waiting makes progress with all of them, backs off while
+// there is none, and ends when the call is aborted or the wait monitor says so. Between two ranks,
+// messages of a channel match in the order in which both post them.
 //
 // The first failure stays: later transfers do nothing and waits return false, so that algorithms
-// only leave their loops; End says what it was.
+// only leave their loops; End returns the failure.
 //
 // One thread, except for Abort.
 #pragma once
@@ -25,19 +25,20 @@
 
 namespace tfhvd {
 
-// Bytes of a message at most, where an algorithm passes on what it gets. Over TCP, MPI announces a
-// larger one and sends it when the receiver has answered (Open MPI from 64 KiB on); both words wait
-// behind everything that is on the way between the two, and meanwhile the link idles.
+// The largest message of an algorithm that passes on what it receives. Over TCP, MPI announces
+// larger ones and sends them when the receiver has answered (Open MPI from 64 KiB on); the
+// announcement and the answer wait behind everything that is in transit between the two, and
+// meanwhile the link idles.
 constexpr int64_t kMessageBytes = 63 << 10;
 
-// What a rank sends ahead of what it receives: more than links hold (1 Gbit/s and 5 ms: 0.6 MB),
-// and little enough that TCP does not lose what waits in a switch.
+// The bytes that a rank sends ahead of what it receives: more than links hold (1 Gbit/s and 5 ms:
+// 0.6 MB), and little enough that TCP does not lose packets that wait in a switch.
 constexpr int64_t kBytesAhead = 1 << 20;
 
-// Transfers of one exchange that are under way at once: 16 peers, to and from.
+// The number of transfers of one exchange that are in progress at once: 16 peers, to and from.
 constexpr int64_t kExchangeWindow = 32;
 
-// Messages of one channel match none of another.
+// Messages of one channel never match those of another.
 enum class Channel { kValues, kResults };
 constexpr int kChannels = 2;
 
@@ -51,7 +52,7 @@ class Transfers {
   Transfers(const Transfers&) = delete;
   Transfers& operator=(const Transfers&) = delete;
 
-  // What carries the messages, as communicators and people call it: "mpi" and "MPI".
+  // The names of the transport, for communicators and for people: "mpi" and "MPI".
   virtual const char* name() const = 0;
   virtual const char* title() const = 0;
 
@@ -61,7 +62,7 @@ class Transfers {
   // Returns rank `rank()` + distance, around the circle; distance may be negative.
   int Neighbour(int distance) const { return (rank() + distance + size()) % size(); }
 
-  // Asked in every wait whether to go on.
+  // Sets a function that is called in every wait, to decide whether to continue.
   void SetOnWait(std::function<Status(const tfhvd::Wait&)> on_wait) {
     on_wait_ = std::move(on_wait);
   }
@@ -69,33 +70,33 @@ class Transfers {
   // Starts a collective, called `what` in messages; fails if an earlier one has failed.
   Status Begin(const char* what);
 
-  // Waits for everything. After a failure: takes back what is under way, as far as that can be done
-  // at once.
+  // Waits for all transfers. After a failure: takes back those in progress, as far as possible at
+  // once.
   Status End();
 
-  // Any number of bytes; none is no message. Peers are indices of the members. The buffer is in use
-  // until the id is done.
+  // Any number of bytes; zero bytes make no message. Peers are indices of the members. The buffer
+  // is in use until the id is done.
   TransferId Send(int to, const void* data, int64_t bytes, Channel channel = Channel::kValues);
   TransferId Receive(int from, void* data, int64_t bytes, Channel channel = Channel::kValues);
 
-  // The id that comes next: ids count up by one.
+  // The next id: ids increase by one.
   TransferId next() const { return static_cast<TransferId>(remaining_.size()); }
 
-  // Wait until the id, or all ids in [begin, end), are done; false after a failure.
+  // Wait until the id, or all ids in [begin, end), are done; return false after a failure.
   bool Wait(TransferId id);
   bool Wait(TransferId begin, TransferId end);
 
   bool done(TransferId id) const { return remaining_[static_cast<size_t>(id)] == 0; }
   bool failed() const { return !failure_.ok(); }
 
-  // Waits until any message is done, if there are any; false after a failure.
+  // Waits until any message is done, if there are any; returns false after a failure.
   bool WaitForProgress();
 
-  // Lets the messages move on, between pieces of computation.
+  // Makes progress with messages, between pieces of computation.
   void Poll() { (void)Advance(); }
 
-  // Lets what a failed call had to leave behind move on; whether nothing is left, so that the
-  // buffers are touched no more. REQUIRES: between End and Begin.
+  // Makes progress with the remains of a failed call; returns whether none are left, so that the
+  // buffers are no longer touched. REQUIRES: between End and Begin.
   virtual bool Settle() = 0;
 
   virtual void Abort(const Status& why);
@@ -113,25 +114,25 @@ class Transfers {
     }
   };
 
-  // Starts a transfer of at least a byte: as messages, each of which Adds one to what remains of
-  // the id, and Takes it away once its buffer is touched no more.
+  // Starts a transfer of at least one byte: as messages, each of which Adds one to the remaining
+  // count of the id, and Takes it away when its buffer is no longer touched.
   virtual void Start(TransferId id, const Lane& lane, char* data, int64_t bytes) = 0;
 
-  // Lets messages move on, without blocking; whether one is done.
+  // Makes progress with messages, without blocking; returns whether one is done.
   virtual bool Advance() = 0;
 
-  // Whether messages are under way, and with which peers, as indices of the members.
+  // Return whether messages are in transit, and with which peers, as indices of the members.
   virtual bool active() const = 0;
   virtual std::vector<int> peers() const = 0;
 
-  // Takes back what is under way, after a failure.
+  // Takes back the transfers in progress, after a failure.
   virtual void TakeBack() = 0;
 
-  // Whether the wait monitor is to be asked at once: messages have come that it looks at.
+  // Returns whether the wait monitor must be called at once: messages for it have arrived.
   virtual bool urgent() const { return false; }
 
-  // Sleeps until messages may have moved on, at most for so long. `backoff`: how long it pays to
-  // sleep where nothing wakes this rank.
+  // Sleeps at most `most`, until messages may have made progress. `backoff`: how long to sleep if
+  // nothing wakes this rank.
   virtual void Sleep(std::chrono::nanoseconds most, Backoff* backoff);
 
   void Add(TransferId id) { ++remaining_[static_cast<size_t>(id)]; }
