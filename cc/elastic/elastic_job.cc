@@ -9,11 +9,11 @@
 namespace tfhvd {
 namespace {
 
-constexpr std::chrono::seconds kLook(1);  // how often entries that wait in vain are looked for
-// How long a roster is awaited without a warning where the one before could not be taken up: the
-// launcher finds a lost process at once, and a host that is cut off after some seconds.
+constexpr std::chrono::seconds kLook(1);  // how often to look for entries that have waited too long
+// How long to wait for a new roster without a warning if the last one could not be adopted: the
+// launcher notices a failed process at once, and an unreachable host after some seconds.
 constexpr std::chrono::seconds kWarnAfter(10);
-// How many bytes of results are held for other ranks, before a barrier lets go of them.
+// The bytes of results that are kept for other ranks before a barrier releases them.
 constexpr int64_t kHeldBytes = int64_t{32} << 20;
 
 }  // namespace
@@ -143,7 +143,7 @@ Entry ElasticJob::Give(EntryId number, KeptEntry* kept) {
   return kept->Give(roster_.generation, CallbacksOf(number));
 }
 
-// They find the entry by its number: it may be done by then.
+// The callbacks find the entry by its number, because it may be done already.
 KeptEntry::Callbacks ElasticJob::CallbacksOf(EntryId number) {
   KeptEntry::Callbacks callbacks;
   callbacks.allocate = [this, number](int tensor, const Shape& shape, void** output) {
@@ -152,7 +152,7 @@ KeptEntry::Callbacks ElasticJob::CallbacksOf(EntryId number) {
       const MutexLock lock(&mutex_);
       kept = kept_.Find(number);
     }
-    // The engine has it, so that it stays.
+    // The engine has the entry, so it stays.
     if (kept == nullptr) return Status::Internal("a result comes after its end");
     TFHVD_RETURN_IF_ERROR(kept->entry.allocate(tensor, shape, output));
     kept->found->shapes[static_cast<size_t>(tensor)] = shape;
@@ -184,11 +184,11 @@ void ElasticJob::OnDone(EntryId number, const Status& status) {
   {
     const MutexLock lock(&mutex_);
     KeptEntry* const kept = kept_.Find(number);
-    if (kept == nullptr) return;  // a copy has done it
+    if (kept == nullptr) return;  // a copy has completed it
     const bool waits = status.code() == StatusCode::kAborted && !stopped_ && !kept->cancelled &&
                        (kept->survives() || by_commits_);
     if (waits && kept->generation >= goes_back_from_) {
-      // The next generation is for it; maybe that is there.
+      // It waits for the next generation, which may exist already.
       if (takes_entries_ && kept->generation != roster_.generation) again = engine_;
       kept->TakeBack(status);
     } else {
@@ -211,7 +211,8 @@ void ElasticJob::NoteOutcome(EntryId number, KeptEntry* kept, const Status& stat
   ledger_.Done(status.ok() ? kept->ResultOf() : kept->ResultOf(status), number, next_);
 }
 
-// Not all collectives wait for every rank: a loop that only gathers would keep all it has gathered.
+// Adds barriers, because not all collectives wait for every rank: a loop of allgathers would
+// otherwise keep all its results.
 void ElasticJob::LetGoBy(Engine* engine) {
   engine->BarrierEvery(kHeldBytes, [this] {
     const MutexLock lock(&mutex_);
@@ -257,8 +258,8 @@ void ElasticJob::FailAll(const std::function<bool(const KeptEntry&)>& which, con
 
 void ElasticJob::Run() {
   int seen = generation();
-  Status taken;                                   // why `seen` was not taken up; ok: it was
-  std::chrono::steady_clock::time_point warn_at;  // of that
+  Status taken;                                   // why `seen` was not adopted; ok: it was
+  std::chrono::steady_clock::time_point warn_at;  // for `taken`
   while (true) {
     std::optional<Roster> roster;
     const Status status = membership_->Next(seen, kLook, &roster);
@@ -294,7 +295,7 @@ void ElasticJob::Run() {
   }
 }
 
-// Where nobody is left who has the state of the training, nothing can be joined.
+// If no rank is left with the state of the training, there is nothing to join.
 void ElasticJob::GiveUpIfNew() {
   const MutexLock lock(&mutex_);
   stopped_ = stopped_ || engine_ == nullptr;
@@ -331,7 +332,8 @@ Status ElasticJob::TakeUp(const Roster& roster) {
   return Status::Ok();
 }
 
-// In the order of submission; what comes meanwhile waits for its turn.
+// Submits waiting entries in the order of submission; entries that arrive meanwhile come after
+// them.
 void ElasticJob::Resubmit(const std::shared_ptr<Engine>& engine) {
   EntryId last = 0;
   while (true) {

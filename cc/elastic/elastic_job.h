@@ -1,27 +1,28 @@
-// ElasticJob: the collectives of this process while other processes of the job are lost. Kernels
-// submit to it as they would to an engine; each generation of members has an engine of its own.
+// ElasticJob: the collectives of this process when other processes of the job fail. Kernels submit
+// to it as they would to an engine; each generation of members has a separate engine.
 //
-// Where a rank is lost, an entry that waits goes on waiting. Once the membership has a roster of
-// the survivors, the old engine is abandoned, and all of them tell each other what they wait for
-// and what they have (ledger.h). What a survivor has the others get a copy of, to the bit; the rest
-// is done anew among the survivors. So no entry fails, and no kernel is told of the loss.
+// When a rank fails, pending entries keep waiting. As soon as the membership has a roster of the
+// survivors, each abandons its old engine and tells the others which results it waits for and which
+// it has (ledger.h). A result that some survivor has is copied to the others, to the bit; the
+// survivors do the remaining collectives again. So no entry fails, and no kernel learns of the
+// failure.
 //
-// Only entries of all ranks (process set 0) in host memory are so kept. Others fail as they do in a
-// job of fixed size; so does a broadcast whose root is lost and of which no survivor has a copy,
-// once all survivors have come to it, and an alltoall or a reducescatter that some survivors have
-// done and others have not.
+// This holds only for entries of all ranks (process set 0) in host memory. Others fail as they do
+// in a job of fixed size, and so do a broadcast whose root has failed and of which no survivor has
+// a copy, once all survivors have called it; and an alltoall or a reducescatter that only some
+// survivors have done.
 //
-// Of what is on an accelerator nobody knows whether it was done: an entry is over before its result
-// is there. A job that has such entries, on any rank, goes by commits: where a rank is lost, all
-// entries of all survivors fail, and so do those that come, until the program says on each rank
-// that it has gone back to a state that it has kept (GoBack).
+// For tensors on an accelerator no rank knows whether a collective was done, because an entry is
+// over before its result exists. A job that has such entries, on any rank, goes by commits: when a
+// rank fails, all entries of all survivors fail, and so do later ones, until the program on each
+// rank reports that it has returned to a state that it had saved (GoBack).
 //
-// A process that was not there from the start waits for a roster that it is in (`engine`: null),
-// and takes over what the others have counted. It is let in where all the others have come to one
-// point of their program, and nothing is under way: the program's own protocol
-// (tfhvd/ops/admission.py). So does one that was, if a rank was lost before all had met.
+// A process that joins later waits for a roster that contains it (`engine`: null), and takes over
+// the others' counts. The others admit it when all of them have reached one point of their program
+// and no entry is pending; that is the program's protocol (tfhvd/ops/admission.py). If a rank fails
+// before the first engine exists, the others wait for a roster in the same way.
 //
-// Any thread, but the destructor. `done` of entries is called without a lock held.
+// Any thread, except the destructor. Calls `done` of entries without holding a lock.
 #pragma once
 
 #include <chrono>
@@ -51,47 +52,48 @@ namespace tfhvd {
 
 class ElasticJob {
  public:
-  // What all members of a generation do together once they can talk, before their engine takes
-  // entries.
+  // The steps that all members of a generation take together when they are connected, before their
+  // engine takes entries.
   using Reconcile = std::function<Status(Communicator* everyone)>;
-  // Makes the engine of a roster. Collective over its members. `monitor`: asked in every wait. Not
-  // ok: a member is lost already, and a later roster follows.
+  // Makes the engine of a roster. Collective over its members. `monitor`: called in every wait. An
+  // error means that a member has failed already, and a later roster follows.
   using Open = std::function<Status(const Roster& roster, WaitMonitor* monitor,
                                     const Reconcile& reconcile, std::shared_ptr<Engine>* engine)>;
 
-  // `engine`: that of `roster`; null where this process is to join later, and the roster's
-  // generation is -1; its members are those that were started together with it, if it was with any.
-  // The membership outlives this object. `limit`: how long entries wait for a roster after
-  // something has failed; then they fail with that.
+  // `engine`: the engine of `roster`. Null if this process joins later: then the roster's
+  // generation is -1, and its members are the processes that were started together with it, if any.
+  // The membership must outlive this object. `limit`: how long entries wait for a roster after a
+  // failure; then they fail with it.
   ElasticJob(Roster roster, std::shared_ptr<Engine> engine, Membership* membership, Open open,
              Log log, std::chrono::nanoseconds limit, Failpoints failpoints = {});
   ~ElasticJob();
   ElasticJob(const ElasticJob&) = delete;
   ElasticJob& operator=(const ElasticJob&) = delete;
 
-  // As Engine's.
+  // See Engine.
   EntryId Submit(Entry&& entry);
   void Cancel(EntryId id);
 
-  // The latest engine; while there is none, the one before. Null: this process has not been let in.
+  // Returns the latest engine, also while its successor is being made; null if this process has not
+  // been admitted.
   std::shared_ptr<Engine> engine() const;
   int generation() const;
   int admitted() const;
-  // How many processes wait to be let in.
+  // Returns how many processes wait for admission.
   int waiting() const { return membership_->waiting(); }
-  // Waits, at most for so long, for a generation after this one; the latest. nullopt: none will
-  // come.
+  // Waits at most `most` for a generation after `generation`, and returns the latest; nullopt if
+  // none will come.
   std::optional<int> WaitForGeneration(int generation, std::chrono::nanoseconds most) const;
 
-  // Waits, at most for so long, until no entry is under way; whether none is.
+  // Waits at most `most` until no entry is pending; returns whether none is.
   bool WaitUntilIdle(std::chrono::nanoseconds most) const;
 
-  // Entries are taken again, where they are refused because the program was to go back to a state
-  // that it has kept; now it does. Waits, at most for so long, until there is an engine for them;
-  // its generation. nullopt: there is none.
+  // Takes entries again after a failure in a job that goes by commits: the program calls this when
+  // it returns to a saved state. Waits at most `most` for an engine, and returns its generation;
+  // nullopt if there is none.
   std::optional<int> GoBack(std::chrono::nanoseconds most);
 
-  // From now on no rank is replaced: this process leaves. Entries that wait for a roster fail.
+  // Ends the replacement of engines: this process leaves. Entries that wait for a roster fail.
   void Stop();
 
  private:
@@ -129,14 +131,14 @@ class ElasticJob {
 
   mutable Mutex mutex_;
   mutable CondVar changed_;
-  mutable CondVar idle_;  // its own: steps are to wake nobody who waits for other members
+  mutable CondVar idle_;  // separate, so that steps wake only its waiters
   std::shared_ptr<Engine> engine_ TFHVD_GUARDED_BY(mutex_);
   Roster roster_ TFHVD_GUARDED_BY(mutex_);
-  bool takes_entries_ TFHVD_GUARDED_BY(mutex_) = true;  // engine_ does
+  bool takes_entries_ TFHVD_GUARDED_BY(mutex_) = true;  // whether engine_ takes entries
   bool stopped_ TFHVD_GUARDED_BY(mutex_) = false;
   bool by_commits_ TFHVD_GUARDED_BY(mutex_) = false;  // some rank has had entries on accelerators
-  Status refusal_ TFHVD_GUARDED_BY(mutex_);           // of entries until GoBack; ok: none is
-  int goes_back_from_ TFHVD_GUARDED_BY(mutex_) = 0;   // the generation that did so last
+  Status refusal_ TFHVD_GUARDED_BY(mutex_);  // of entries until GoBack; ok: entries are taken
+  int goes_back_from_ TFHVD_GUARDED_BY(mutex_) = 0;  // the last generation that had to go back
   EntryId next_ TFHVD_GUARDED_BY(mutex_) = 1;
   KeptEntries kept_ TFHVD_GUARDED_BY(mutex_);  // from Submit to their `done`
   Ledger ledger_ TFHVD_GUARDED_BY(mutex_);

@@ -11,7 +11,7 @@
 namespace tfhvd {
 namespace {
 
-// Gives a result memory of its own, with what its outputs have now.
+// Copies the present outputs into memory of the result.
 void KeepCopy(Ledger::Result* result) {
   const std::vector<int64_t> sizes = result->outcome().bytes;
   const auto bytes = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
@@ -105,7 +105,7 @@ Ledger::Result KeptEntry::ResultOf() {
     result.data.push_back(late ? found->outputs[i] : entry.outputs[i]);
   }
   result.found = std::move(found);
-  if (!result.copies()) return result;  // nobody asks for its data
+  if (!result.copies()) return result;  // its data are never read
   if (entry.retain) {
     result.memory = entry.retain(Retained::kOutputs);
   } else {

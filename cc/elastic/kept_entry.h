@@ -1,8 +1,8 @@
 // KeptEntry: an entry that may be given to several engines, one after the other, until one of them
-// has done it, or another rank's result has been copied. The submitter's `done` is called by who
-// has the KeptEntry, once.
+// has done it, or another rank's result has been copied. Its owner calls the submitter's `done`,
+// once.
 //
-// One thread at a time, but for what an engine calls back.
+// One thread at a time, except for the callbacks of an engine.
 #pragma once
 
 #include <chrono>
@@ -21,7 +21,7 @@
 namespace tfhvd {
 
 struct KeptEntry {
-  // What an engine calls of an entry that it was given, instead of the submitter's own.
+  // The functions that an engine calls for an entry, instead of the submitter's.
   struct Callbacks {
     std::function<Status(int tensor, const Shape& shape, void** output)> allocate;
     std::function<void(int tensor, const std::vector<int64_t>& first_dims)> gathers;
@@ -29,8 +29,8 @@ struct KeptEntry {
     std::function<void(const Status&)> done;
   };
 
-  // All of a step are made by one thread and go by another, which an allocator for everything is
-  // slow at: so they lie in blocks of this cache, which outlives them.
+  // One thread makes all entries of a step and another destroys them, which is slow with a general
+  // allocator. Therefore they are in blocks of this cache, which outlives them.
   struct GiveBack {
     BlockCache* blocks = nullptr;  // Not owned.
     void operator()(KeptEntry* kept) const;
@@ -39,45 +39,46 @@ struct KeptEntry {
   static Pointer Make(Entry&& submitted, BlockCache* blocks);
 
   const Request& request() const { return *entry.request; }
-  // Whether it goes on where a rank is lost: one of all ranks in host memory.
+  // Returns whether it survives the failure of a rank: an entry of all ranks in host memory.
   bool survives() const { return survives_; }
-  // Whether no engine has it.
+  // Returns whether no engine has it.
   bool is_free() const { return generation < 0; }
 
-  // Makes what an engine of this generation gets. REQUIRES: is_free.
+  // Makes the entry for an engine of this generation. REQUIRES: is_free.
   Entry Give(int to_generation, Callbacks callbacks);
-  // It has failed there with this, and waits for another one.
+  // Records that it has failed in that engine with `status`, and waits for another engine.
   void TakeBack(const Status& status);
 
-  // Once it is done, and once: its result, for others. Its memory stays until that is gone.
+  // Returns its result, for other ranks. Call it once, when the entry is done. Its memory stays as
+  // long as the result.
   Ledger::Result ResultOf();
-  // The same for a failure that the ranks have agreed on.
+  // Returns the result of a failure on which the ranks agree.
   Ledger::Result ResultOf(const Status& failure);
-  // Does it by the result of another rank, whose bytes are `data`.
+  // Completes it with the result of another rank, whose bytes are `data`.
   Status TakeCopy(const Outcome& outcome, const char* data);
 
-  // Ranks are numbered anew: so is the root of a broadcast that was submitted before. Where that is
-  // lost, it is kLostRoot: the broadcast fails once all members have come to it.
+  // Updates the root of a broadcast that was submitted before the ranks were renumbered. A failed
+  // root becomes kLostRoot: the broadcast fails once all members have called it.
   void RenumberRoot(const Roster& before, const Roster& roster);
 
   Entry entry;  // the submitter's
   int generation = -1;
-  // By which it is cancelled in the engine of this generation. That looks at it before it has the
-  // entry, and not once it is over: so it may go with this object, though another thread is still
-  // on its way there.
+  // Cancels it in the engine of this generation. The engine reads it before it takes the entry, and
+  // not after the entry is over. So it may be destroyed with this object, even if another thread is
+  // still within the engine's Submit.
   std::optional<Withdrawal> withdrawal;
   bool cancelled = false;
-  Status why;                                         // it has failed with this, since then
+  Status why;                                         // the failure since which it waits
   std::chrono::steady_clock::time_point waits_since;  // while it is free
 
-  std::unique_ptr<FoundTogether> found;  // null where it needs none
+  std::unique_ptr<FoundTogether> found;  // null if not needed
 
  private:
   explicit KeptEntry(Entry&& submitted);
   ~KeptEntry() = default;
 
   const bool survives_;
-  // Copies of inputs that share memory with an output; by tensor, where there is one.
+  // Copies of inputs that share memory with an output; by tensor, empty for other inputs.
   std::vector<std::vector<char>> inputs_;
 };
 

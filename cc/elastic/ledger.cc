@@ -41,10 +41,10 @@ Outcome ReadOutcome(WireReader* r) {
   return outcome;
 }
 
-// Turns of later rounds are other numbers.
+// Separates the turns of different rounds.
 constexpr int64_t kMostBetweenJoins = int64_t{1} << 40;
 
-// Whether all ranks have the same result.
+// Returns whether all ranks have equal results.
 bool IsAlike(Collective kind) {
   return kind != Collective::kAllToAll && kind != Collective::kReduceScatter;
 }
@@ -80,11 +80,12 @@ std::vector<Copy> CopiesOf(const std::vector<Position>& positions) {
   for (const Position& position : positions) {
     awaited.insert(position.waits.begin(), position.waits.end());
   }
-  std::map<Turn, Copy> copies;  // sorted: all ranks make them in this order
+  std::map<Turn, Copy> copies;  // sorted: all ranks make the copies in this order
   for (size_t rank = 0; rank < positions.size(); ++rank) {
     for (const Outcome& outcome : positions[rank].has) {
       if (awaited.count(outcome.turn) == 0) continue;
-      copies.emplace(outcome.turn, Copy{static_cast<int>(rank), outcome});  // the first that has it
+      // From the first rank that has it.
+      copies.emplace(outcome.turn, Copy{static_cast<int>(rank), outcome});
     }
   }
   std::vector<Copy> sorted;
@@ -96,9 +97,9 @@ int64_t CatchUp(std::vector<Position>* positions) {
   int64_t last = 0;
   for (const Position& position : *positions) last = std::max(last, position.barriers);
   for (Position& position : *positions) {
-    if (position.is_new) position.waits.clear();  // for nothing that others have done
+    if (position.is_new) position.waits.clear();  // not for collectives that the others have done
     if (position.barriers == last) continue;
-    position.has.clear();  // all have them
+    position.has.clear();  // all ranks have them
     std::map<std::string, int64_t> counts;
     for (Turn& turn : position.waits) turn.number = counts[turn.name]++;
   }
@@ -140,8 +141,8 @@ Turn Ledger::TurnOf(const std::string& name, int64_t nth) const {
   return {name, NumberOf(found == counts_.end() ? 0 : DoneOf(found->second)) + nth};
 }
 
-// Steps repeat, so that it is mostly the one that came next the last time: to look up a name each
-// time takes as long as all the rest that is done here.
+// Steps repeat, so that the count is mostly the one that came next the last time. Looking up a name
+// each time would take as long as all the rest of Done.
 Ledger::Count* Ledger::CountOf(const SharedRequest& request) {
   Count* count = latest_ == nullptr ? nullptr : latest_->next;
   if (count == nullptr || count->request.get() != request.get()) {
@@ -240,8 +241,8 @@ bool MeetsAll(const Request& request) {
     case Collective::kBarrier:
       return true;
     default:
-      // A root need not wait for others, nor who gets no rows from them; what is agreed on by
-      // messages alone is agreed on while calls still run.
+      // A root need not wait for the others, nor a rank that gets no rows from them. Ranks may
+      // agree on collectives without data while calls still run.
       return false;
   }
 }

@@ -1,24 +1,24 @@
-// Ledger: what a rank knows of its collectives that others may need once a rank is lost: which it
-// waits for, and the results that others may lack. Pure: no threads, no communication.
+// Ledger: a rank's record of its collectives that the others need when a rank fails: those that it
+// waits for, and the results that other ranks may lack. Pure: no threads, no communication.
 //
-// Collectives of one key follow each other in the same order on all ranks; a collective is named by
-// its key and its turn, which is how many of that key were done before it. A rank that has joined
-// takes part in collectives that it does not count: once all have joined, all count anew. A process
-// that comes later takes over how many of each key the others have counted. A collective that has
-// failed on all ranks (Status::by_agreement) has its turn, and its failure is copied as a result
-// is: otherwise a rank that has not learned of it would take the next collective of that name for
-// it.
+// Collectives of one key follow each other in the same order on all ranks. A collective is
+// identified by its key and its turn: the number of collectives of that key that were done before
+// it. A rank that has joined (hvd.join) participates in collectives that it does not count; once
+// all ranks have joined, all start to count from zero. A process that joins the job later takes
+// over the others' counts. A collective that has failed on all ranks (Status::by_agreement) has its
+// turn, and its failure is copied like a result: otherwise a rank that has not learned of it would
+// mistake the next collective of that name for it.
 //
-// All count anew also after each barrier (below), so that names which do not come again cost
-// nothing in the long run. A rank may be lost before all have passed a barrier: whoever is behind
-// counts anew as the survivors meet, for that another one has passed it proves that this rank had
-// done all before.
+// All ranks also start to count from zero after each barrier (below), so that names that do not
+// come again cost nothing in the long run. A rank may fail before all ranks have passed a barrier.
+// Then those that are behind start from zero when the survivors exchange their positions: since
+// another rank has passed the barrier, they had done all earlier collectives.
 //
 // A result is dropped once all ranks have it. An engine runs calls one after the other, in the same
-// order on all ranks, and a call that needs every rank's data ends only when every rank has begun
-// it. So where such a collective, submitted after a result was there, is done, every rank has that
-// result. And a barrier follows where results have come to some size, whichever collectives they
-// are of (Executor::BarrierEvery).
+// order on all ranks, and a call that needs every rank's data ends only after every rank has begun
+// it. So when such a collective, submitted after a result existed, is done, every rank has that
+// result. In addition, a barrier follows when the results have reached some size, for any kind of
+// collectives (Executor::BarrierEvery).
 //
 // One thread at a time.
 #pragma once
@@ -39,32 +39,32 @@
 
 namespace tfhvd {
 
-// A collective, whichever rank it is of.
+// Identifies a collective on all ranks.
 struct Turn {
-  std::string name;  // of set 0
+  std::string name;  // in process set 0
   int64_t number = 0;
 
   bool operator<(const Turn& o) const { return name != o.name ? name < o.name : number < o.number; }
   bool operator==(const Turn& o) const { return name == o.name && number == o.number; }
 };
 
-// The outcome of a collective as one rank has it, to be copied to others.
+// The outcome of a collective on one rank, to be copied to others.
 struct Outcome {
   Turn turn;
-  std::vector<Shape> shapes;                     // by tensor, of the results
-  std::vector<int64_t> bytes;                    // likewise
+  std::vector<Shape> shapes;                     // of the results, by tensor
+  std::vector<int64_t> bytes;                    // of the results, by tensor
   std::vector<std::vector<int64_t>> first_dims;  // allgather: see Decision
   int64_t number = 0;                            // join: see Decision
-  bool copies = true;  // whether the result of one rank is that of another
-  Status failure;      // not ok: the collective has failed with this on all ranks
+  bool copies = true;                            // all ranks have equal results
+  Status failure;  // not ok: the collective has failed with this on all ranks
 };
 
-// What a rank tells the others.
+// The message of one rank to the others.
 struct Position {
-  int64_t barriers = 0;     // passed
-  bool is_new = false;      // it has not been in the job before, and has counted nothing
-  bool lost_some = false;   // a rank that it knows is not there any more
-  bool by_commits = false;  // where that is so, all go back to what they have kept: see ElasticJob
+  int64_t barriers = 0;     // number of barriers passed
+  bool is_new = false;      // the rank was not in the job before, and has no counts
+  bool lost_some = false;   // a rank that it knew is no longer there
+  bool by_commits = false;  // the job goes by commits, as far as this rank knows: see ElasticJob
   std::vector<Turn> waits;
   std::vector<Outcome> has;
 };
@@ -76,76 +76,78 @@ struct Copy {
   int root = 0;
   Outcome outcome;
 };
-// What is to be copied, in the same order on all ranks; `positions` by rank, all having passed
-// equally many barriers.
+// Returns the outcomes to copy, in the same order on all ranks. `positions`: by rank; all have
+// passed equally many barriers.
 std::vector<Copy> CopiesOf(const std::vector<Position>& positions);
 
-// Has all positions be behind the last barrier that any rank has passed. How many that are.
+// Moves all positions behind the last barrier that any rank has passed; returns the number of
+// barriers.
 int64_t CatchUp(std::vector<Position>* positions);
 
-// What only the ranks together know of a result.
+// The part of a result that only all ranks together determine.
 struct FoundTogether {
   std::vector<Shape> shapes;                     // by tensor, of outputs that are allocated late
-  std::vector<void*> outputs;                    // likewise
+  std::vector<void*> outputs;                    // by tensor, of outputs that are allocated late
   std::vector<std::vector<int64_t>> first_dims;  // allgather: see Decision
   int64_t number = 0;                            // join: see Decision
 };
 
 class Ledger {
  public:
-  // A result that is held. Every collective of a step makes one, and nobody asks for it unless a
-  // rank is lost: so it is what there is anyway, and says what it is when it is asked.
+  // A stored result. Every collective of a step makes one, and it is read only if a rank fails.
+  // Therefore it refers to existing memory, and describes itself only when asked.
   struct Result {
     SharedRequest request;
-    std::unique_ptr<FoundTogether> found;  // null: the request says it all
+    std::unique_ptr<FoundTogether> found;  // null: the request has all the information
     InlineVector<const void*, 1> data;     // by tensor
-    std::shared_ptr<void> memory;          // keeps them
-    Status failure;  // not ok: there is none, the collective has failed on all ranks
+    std::shared_ptr<void> memory;          // keeps `data` alive
+    Status failure;  // not ok: no result, the collective has failed on all ranks
     int64_t turn = 0;
-    uint64_t next_entry = 0;  // the number of the entry that came next, when this was done
+    uint64_t next_entry = 0;  // the number of the next entry when this one was done
 
-    // Whether all ranks have the same, so that who lacks it gets a copy.
+    // Returns whether all ranks have equal results, so that ranks without it get a copy.
     bool copies() const;
     Outcome outcome() const;
-    // Copies the bytes of all tensors, one after the other: as many as the outcome says.
+    // Copies the bytes of all tensors, one after the other: as many as outcome() says.
     void CopyTo(char* to) const;
   };
 
-  // The turn of the `nth` entry of a name (from 0) among those that wait, in their order.
+  // Returns the turn of the `nth` waiting entry of a name, counted from 0 in their order.
   Turn TurnOf(const std::string& name, int64_t nth) const;
 
-  // The next collective of the name of this result's request is done. `entry`: its number;
-  // `next_entry`: see Result.
+  // Records that the next collective of the name in this result's request is done. `entry`: its
+  // number; `next_entry`: see Result.
   void Done(Result&& result, uint64_t entry, uint64_t next_entry);
 
-  // A barrier has been passed: all ranks have every result.
+  // Records that a barrier has been passed: all ranks have every result.
   void LetGo();
-  // The same, as others have passed so many by now.
+  // Records a barrier that others have passed: `barriers` is their count.
   void CatchUp(int64_t barriers) {
     if (barriers > barriers_) LetGo();
   }
   int64_t barriers() const { return barriers_; }
-  // Of how many names there is something to remember.
+  // Returns how many names are stored.
   size_t names() const { return counts_.size(); }
 
-  // How many of each name are done, and the same taken over by a process that is new.
+  // EncodeCounts returns how many collectives of each name are done; a new process takes these
+  // counts over.
   std::string EncodeCounts() const;
   Status TakeOverCounts(const std::string& bytes);
 
-  // The results that are held, the oldest first.
+  // Returns the stored results, the oldest first.
   const std::deque<Result>& results() const { return results_; }
-  // Null where it is not held.
+  // Returns null if the result is not stored.
   const Result* Find(const Turn& turn) const;
 
  private:
   static constexpr size_t kFewCounts = 4096;
 
-  // Of one name.
+  // The count of one name.
   struct Count {
-    int64_t round = 0;  // of the last time: only what is done in one round is counted
+    int64_t round = 0;  // of the last collective; only those of one round count
     int64_t done = 0;
-    SharedRequest request;  // the latest that was
-    Count* next = nullptr;  // Not owned: the one that was counted next when this was the latest.
+    SharedRequest request;  // of the latest collective
+    Count* next = nullptr;  // Not owned: the count that followed this one last time.
   };
 
   int64_t NumberOf(int64_t done) const;
@@ -154,15 +156,15 @@ class Ledger {
   Count* CountOf(const SharedRequest& request);
 
   std::unordered_map<std::string, Count> counts_;  // by name
-  Count* latest_ = nullptr;                        // Not owned: among those.
-  size_t most_counts_ = kFewCounts;                // then it is looked which may be forgotten
-  int64_t round_ = 0;                              // of this rank: of joins and barriers
+  Count* latest_ = nullptr;                        // Not owned: in counts_.
+  size_t most_counts_ = kFewCounts;                // beyond this, Forget looks for unused names
+  int64_t round_ = 0;                              // of this rank: number of joins and barriers
   int64_t joins_ = 0;                              // of all ranks, since the last barrier
   int64_t barriers_ = 0;
   std::deque<Result> results_;
 };
 
-// Whether a collective ends only once every rank has brought its data.
+// Returns whether a collective ends only after every rank has sent its data.
 bool MeetsAll(const Request& request);
 
 }  // namespace tfhvd
