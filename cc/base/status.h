@@ -1,15 +1,14 @@
-// Status: how every function of the core says that it failed. No exceptions cross a header of cc/.
+// Status: how every function of the core reports a failure. No exceptions cross a header of cc/.
 //
-// The code decides who must act (see cc/docs/errors.md):
+// The code says who must act (see cc/docs/errors.md):
 //
-// - kInvalidArgument: a user's mistake; the entry that made it fails on every rank, the job
-// continues
+// - kInvalidArgument: a user's mistake; the entry fails on every rank, the job continues
 // - kFailedPrecondition: called at the wrong time (before init, after shutdown)
-// - kAborted: a peer is lost or has left; everything pending fails
-// - kDataLoss: a rank is lost that alone had what a collective was to give; that fails on every
-//   rank, the job continues
+// - kAborted: a peer has failed or left; all pending entries fail
+// - kDataLoss: the only rank with the data of a collective has failed; it fails on every rank, the
+//   job continues
 // - kCancelled: the framework took the entry back
-// - kUnavailable: something that this machine lacks (a library, a device, memory to share)
+// - kUnavailable: this machine lacks something (a library, a device, memory to share)
 // - kInternal: a bug of tfhvd, or a failure of a vendor's library
 #pragma once
 
@@ -54,7 +53,7 @@ class [[nodiscard]] Status {
   bool ok() const { return code_ == StatusCode::kOk; }
   StatusCode code() const { return code_; }
 
-  // Marks a failure that the ranks have agreed on: it ends the same collective on each of them.
+  // Marks a failure on which the ranks agree: the same collective fails with it on each of them.
   Status ByAgreement() && {
     by_agreement_ = true;
     return std::move(*this);
@@ -64,7 +63,7 @@ class [[nodiscard]] Status {
   const std::string& message() const { return message_; }
   std::string ToString() const;
 
-  // Compares what is said, not whether ranks have agreed on it.
+  // Compares code and message, not by_agreement.
   bool operator==(const Status& o) const { return code_ == o.code_ && message_ == o.message_; }
 
  private:
@@ -73,7 +72,7 @@ class [[nodiscard]] Status {
   std::string message_;
 };
 
-// Ends the process with both values: for what can only be a bug of tfhvd itself.
+// Ends the process and prints both values: only for bugs of tfhvd itself.
 [[noreturn]] void CheckFailed(const char* file, int line, const std::string& what);
 
 }  // namespace tfhvd

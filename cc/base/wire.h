@@ -53,8 +53,8 @@ class WireWriter {
   std::string out_;
 };
 
-// Takes fields from a message, which outlives it. After the first error every read gives zero and
-// ok() stays false.
+// Reads fields from a message, which must outlive this object. After the first error every read
+// returns zero and ok() stays false.
 class WireReader {
  public:
   explicit WireReader(const std::string& bytes) : bytes_(bytes) {}
@@ -113,8 +113,8 @@ class WireReader {
     if (v >= limit) Fail();
     return static_cast<E>(ok_ ? v : 0);
   }
-  // Every item takes at least one byte, so a length beyond what is left is an error, not an
-  // allocation.
+  // Every item takes at least one byte, so a length beyond the rest of the message is an error, not
+  // an allocation.
   template <typename F>
   auto List(F read) -> std::vector<decltype(read())> {
     std::vector<decltype(read())> items;
