@@ -1,5 +1,5 @@
-// The memory that a plan takes beside its entries' own, before any data move. Each rank tells the
-// others what it cannot get: so a collective fails on all ranks, and the job continues.
+// The memory that a plan needs in addition to that of its entries, before any data move. Each rank
+// tells the others what it cannot get: so a collective fails on all ranks, and the job continues.
 #include <algorithm>
 #include <new>
 #include <numeric>
@@ -12,7 +12,7 @@
 namespace tfhvd {
 namespace {
 
-// How long memory on an accelerator is waited for, and how long from one attempt to the next.
+// How long to wait for memory on an accelerator, and how long at most between two attempts.
 constexpr double kMemorySeconds = 5.0;
 constexpr long kLongestSleepNs = 50000000;
 
@@ -20,8 +20,8 @@ int64_t Sum(const std::vector<int64_t>& numbers) {
   return std::accumulate(numbers.begin(), numbers.end(), int64_t{0});
 }
 
-// Whether a rank may lack memory for the plan; the same on all ranks. The buffer of small
-// reductions and broadcasts is there from the start, and their results are.
+// Returns whether a rank may lack memory for the plan; equal on all ranks. The buffer of small
+// reductions and broadcasts exists from the start, and so do their results.
 bool MayLack(const Plan& plan) {
   switch (plan.kind) {
     case Collective::kAllGather:
@@ -45,7 +45,7 @@ Status Allocate(const Entry& entry, int tensor, const Shape& shape, void** outpu
   }
 }
 
-// The same words on every rank; `lacks` and `members` by rank of the set.
+// Returns the same text on every rank; `lacks` and `members` by rank of the set.
 Status LackOf(const Request& request, const std::vector<int>& members,
               const std::vector<int64_t>& lacks) {
   std::string who;
@@ -67,7 +67,7 @@ void Executor::Room::Note(int64_t bytes, const Status& status) {
   lacks += std::max<int64_t>(bytes, 1);
 }
 
-// Gets all that the plan takes on this rank.
+// Gets all the memory that the plan needs on this rank.
 Status Executor::MakeRoom(const Plan& plan, Communicator* communicator, std::vector<Agreed>* agreed,
                           Room* room) {
   switch (plan.kind) {
@@ -99,7 +99,7 @@ Status Executor::GetBuffer(int64_t bytes, Room* room) {
   return Status::Ok();
 }
 
-// Gets memory for a result of so many rows.
+// Gets memory for a result of `rows` rows.
 Status Executor::AllocateRows(const Piece& piece, std::vector<Agreed>* agreed, int64_t rows,
                               Room* room) {
   Entry& entry = (*agreed)[piece.agreed].entry;
@@ -109,7 +109,7 @@ Status Executor::AllocateRows(const Piece& piece, std::vector<Agreed>* agreed, i
   shape[0] = rows;
   void* output = nullptr;
   Status status = Allocate(entry, piece.tensor, shape, &output);
-  // An accelerator's memory comes back while the framework's other operations end.
+  // An accelerator's memory is freed as the framework's other operations end.
   const WaitPacer pacer;
   Backoff backoff(kLongestSleepNs, Backoff::kSleepAtOnce);
   while (status.code() == StatusCode::kUnavailable && device_ != host_ &&
@@ -120,8 +120,8 @@ Status Executor::AllocateRows(const Piece& piece, std::vector<Agreed>* agreed, i
   }
   entry.outputs[piece.tensor] = output;
   room->Note(rows * RowBytes(spec), status);
-  // On an accelerator the memory may be new to us alone: what the framework did in it before is
-  // still on its stream.
+  // On an accelerator the memory may be new only to us: the framework's earlier work in it is still
+  // on its stream.
   return status.ok() ? device_->AwaitStream(entry.extras().stream) : Status::Ok();
 }
 
@@ -160,8 +160,8 @@ Status Executor::RoomForParts(const Plan& plan, const Communicator& communicator
   return GetBuffer(plan.bytes + room->of_all[me] * ItemSize(plan.dtype), room);
 }
 
-// Only the ranks of the set need to know how many rows travel between them, so they tell each other
-// here, wherever the tensors are, and not all of it to rank 0.
+// Exchanges the numbers of rows among the ranks of the set, wherever the tensors are: only these
+// ranks need them, so they are not sent to rank 0.
 Status Executor::RoomForExchange(const Plan& plan, std::vector<Agreed>* agreed, Room* room) {
   const Piece& piece = plan.pieces[0];  // never fused
   const Entry& entry = (*agreed)[piece.agreed].entry;
@@ -196,7 +196,7 @@ Status Executor::RoomForAdasum(const Plan& plan, const Communicator& communicato
   return Status::Ok();
 }
 
-// What each rank of the set lacks, by rank; empty where none lacks anything.
+// Returns the bytes that each rank of the set lacks, by rank; empty if no rank lacks any.
 Status Executor::TellLacks(const Plan& plan, const Room& room, std::vector<int64_t>* lacks) {
   if (!MayLack(plan)) return room.why;
   Communicator* const host = communicators_.at(plan.process_set);
@@ -208,7 +208,8 @@ Status Executor::TellLacks(const Plan& plan, const Room& room, std::vector<int64
   return Status::Ok();
 }
 
-// Some rank lacks memory. Each tensor goes alone then, so that only those fail that have to.
+// Called if some rank lacks memory. Runs each tensor separately, so that only those fail that have
+// to.
 Status Executor::RunWithout(const Plan& plan, const Room& room, const std::vector<int64_t>& lacks,
                             std::vector<Agreed>* agreed) {
   if (plan.pieces.size() == 1) {
@@ -228,7 +229,7 @@ Status Executor::RunWithout(const Plan& plan, const Room& room, const std::vecto
   return Status::Ok();
 }
 
-// How the entry of this index ends.
+// Returns the status of the entry with this index.
 Status Executor::VerdictOn(int agreed, const Status& broken) const {
   if (!broken.ok() || failed_.empty()) return broken;
   const auto found = std::find_if(failed_.begin(), failed_.end(),
