@@ -10,16 +10,16 @@ namespace {
 constexpr uint8_t kAnnouncementTag = 0xA1;
 constexpr uint8_t kAgreementTag = 0xA2;
 
-// What an announcement says besides.
+// Flags of an announcement.
 constexpr uint8_t kLeaving = 1;
 constexpr uint8_t kEnded = 2;
 constexpr uint8_t kWaits = 4;
 
-// What an item of an agreement is.
+// Kinds and flags of an agreement's item.
 constexpr uint8_t kInFull = 0;
 constexpr uint8_t kRepeat = 1;
 constexpr uint8_t kPlaceholder = 2;
-constexpr uint8_t kWaited = 4;  // added: it waited for another rank than the item before it
+constexpr uint8_t kWaited = 4;  // flag: the last rank differs from that of the item before
 
 void Write(WireWriter* w, const Key& key) {
   w->Signed(key.process_set);
