@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kCoordinatorRank = 0;
 
-// The coordinator reports stalled tensors itself. A rank that receives nothing for this many times
+// The coordinator reports stalled tensors itself. A rank that receives nothing for so many times
 // the stall check's time reports that the coordinator may be missing.
 constexpr double kMissingFactor = 1.5;
 
@@ -67,8 +67,9 @@ Status Negotiator::SendAnnouncement() {
   return Status::Ok();
 }
 
-// Says nothing but that this rank runs, and for how long it has waited in a collective; not that it
-// has seen more: what follows from that (withdrawals) is announced first. So it confirms nothing.
+// Reports only that this rank runs, and how long it has waited in a collective. It does not report
+// agreements as seen, because their consequences (withdrawals) must be announced first. So it
+// confirms nothing.
 Status Negotiator::SendWord(const std::string& what, double waited) {
   answer_owed_ = false;
   Announcement word;
@@ -78,7 +79,7 @@ Status Negotiator::SendWord(const std::string& what, double waited) {
   return channel_->Send(kCoordinatorRank, Encode(word));
 }
 
-// Keeps what has arrived.
+// Keeps the messages that have arrived.
 Status Negotiator::TakeMessages(Outcome* outcome) {
   while (true) {
     std::optional<Message> message;
@@ -126,7 +127,7 @@ Status Negotiator::OnWait(const std::string& what, double waited, double now) {
   return ReportWait(what, waited, now);
 }
 
-// The coordinator calls the roll where a wait that goes on is reported to it.
+// The coordinator starts its roll call when a continuing wait is reported to it.
 Status Negotiator::ReportWait(const std::string& what, double waited, double now) {
   const double began = now - waited;
   if (began > waiting_at_) wait_reported_ = last_received_ = began;  // another wait than the last
@@ -139,7 +140,7 @@ Status Negotiator::ReportWait(const std::string& what, double waited, double now
     TFHVD_RETURN_IF_ERROR(SendWord(what, waited));
   }
   if (topology_.rank == kCoordinatorRank || check <= 0) return Status::Ok();
-  // Who passes messages on has noticed by then that rank 0 is missing, and said so.
+  // The rank that passes messages on has then noticed and reported that rank 0 is missing.
   const int whom = channel_->route();
   const double grace = whom == kCoordinatorRank ? 0.0 : StallGuard::kGraceSeconds;
   const double missing_for = now - last_received_;
@@ -188,7 +189,7 @@ Status Negotiator::TakeAgreement(Agreement agreement, Outcome* outcome) {
   return Status::Ok();
 }
 
-// All have waited for `last`, but that one itself.
+// Reports that all ranks have waited for `last`, except that rank itself.
 void Negotiator::TellOfWait(const Entry& entry, int last) {
   if (last < 0 || last == topology_.rank || observer_ == nullptr || !observer_->on()) return;
   observer_->WaitedFor(entry.id, last);
@@ -223,7 +224,7 @@ Status Negotiator::TakeItem(Agreement::Item item, std::vector<Agreed>* together,
   return Status::Ok();
 }
 
-// What was decided is as last agreed under `id`.
+// The decision is the last one under `id`.
 Status Negotiator::TakeRepeated(CacheId id, std::vector<Agreed>* together) {
   const ResponseCache::Record* record = nullptr;
   TFHVD_RETURN_IF_ERROR(FindRecord(id, &record));
@@ -250,7 +251,7 @@ Status Negotiator::FindSubmitted(const Key& key, PendingEntries::Node** pending)
                           std::to_string(topology_.rank) + " has not submitted it");
 }
 
-// What was announced and is not agreed counts as not announced, here and at the coordinator.
+// Announcements that are not agreed on become void, here and at the coordinator.
 Status Negotiator::Lock(const Agreement& agreement, Outcome* outcome) {
   for (Entry& entry : pending_.UnannounceAll()) {
     outcome->failed.emplace_back(std::move(entry), WasCancelled());
