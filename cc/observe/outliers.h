@@ -40,8 +40,8 @@ class SizeHistory {
   // that are zero except for rounding have any size.
   static constexpr float kUnusual = 1.0f;
   static constexpr float kFar = 4.5f;
-  // By how much each other gradient of a layer must be above what it is held against if the layer
-  // is suspected as a whole. In a strange batch, the kernel of a last layer can be 48 times as
+  // By how much each other gradient of a layer must be above its usual size if the layer is
+  // suspected as a whole. In a strange batch, the kernel of a last layer can be 48 times as
   // large as usual, its bias 8 times, and no other layer's gradients much, if the layers below are
   // saturated.
   static constexpr float kAlsoFar = 3.5f;
