@@ -75,7 +75,7 @@ class Communicator {
                                DType dtype, const Reduction& reduction) = 0;
 
   // Sends send_bytes[r] bytes of `in` (consecutive blocks) to rank r, and receives recv_bytes[r]
-  // bytes of `out` from rank r. `in` and `out` do not overlap. REQUIRES: rank a's send_bytes[b]
+  // bytes from rank r in `out`. `in` and `out` do not overlap. REQUIRES: rank a's send_bytes[b]
   // equals rank b's recv_bytes[a].
   virtual Status AllToAll(const void* in, const std::vector<int64_t>& send_bytes, void* out,
                           const std::vector<int64_t>& recv_bytes) = 0;

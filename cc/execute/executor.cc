@@ -290,7 +290,7 @@ Status Executor::RunPlan(const Plan& plan, std::vector<Agreed>* agreed) {
   agreed_ = agreed;
   failpoints_.Pass(Failpoint::kCollectiveBegins);
   Status status = RunStages(plan, agreed);
-  // A lack of this rank is new to the other ranks, which receive the same text.
+  // The other ranks receive this text, so it names the rank that lacks something.
   const bool own =
       status.code() == StatusCode::kUnavailable && status.message().rfind("rank ", 0) != 0;
   if (own) status = Status(status.code(), Named("cannot go on with " + doing()) + status.message());

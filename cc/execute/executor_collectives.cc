@@ -106,8 +106,7 @@ Status Executor::AllReduce(const Plan& plan, Communicator* communicator, const R
   return CopyOut(plan, room.buffer, agreed);
 }
 
-// Runs on the host for tensors on any device. Never fused, because Adasum needs the lengths of each
-// tensor.
+// Runs on the host for tensors on any device. Never fused, because each tensor has another norm.
 Status Executor::RunAdasum(const Plan& plan, Room* room, const std::vector<Agreed>& agreed) {
   if (plan.bytes == 0) return Status::Ok();
   const Piece& piece = plan.pieces[0];

@@ -1,4 +1,4 @@
-// What a plan's pieces are, looked up in the list of agreed entries that the plan was made from.
+// Accessors of a plan's pieces, in the list of agreed entries that the plan was made from.
 #pragma once
 
 #include <algorithm>
@@ -24,19 +24,19 @@ inline const TensorSpec& SpecOf(const Piece& piece, const std::vector<Agreed>& a
   return agreed[piece.agreed].entry.request->tensors[piece.tensor];
 }
 
-// Whether this rank has all of the plan's tensors.
+// Returns whether this rank has all of the plan's tensors.
 inline bool HasAll(const Plan& plan, const std::vector<Agreed>& agreed) {
   return std::none_of(plan.pieces.begin(), plan.pieces.end(),
                       [&agreed](const Piece& piece) { return IsPlaceholder(piece, agreed); });
 }
 
-// Whether the plan's tensor lies in memory that the call can work on.
+// Returns whether the call can work on the plan's tensor in its own memory.
 inline bool InPlace(const Plan& plan, const std::vector<Agreed>& agreed) {
   return plan.pieces.size() == 1 && HasAll(plan, agreed);
 }
 
-// What this rank's tensors are multiplied by before they are added up, where weights differ: 0
-// to 1. Without weights 1.
+// Returns the factor, 0 to 1, that this rank's tensors are multiplied by before the ranks' tensors
+// are added, by the weights; 1 without weights.
 inline double ShareOf(const std::vector<int64_t>& weights, int rank) {
   if (weights.empty()) return 1.0;
   double sum = 0.0;

@@ -176,13 +176,13 @@ inline void ToValues(const FoundNotFinite& found, int64_t* values) {
   values[4] = found.values;
 }
 
-// The gradients of every step that are reduced together.
+// The gradients that are reduced together in every step.
 struct SharedGradients {
-  std::string reductions;           // what the names of these begin with
+  std::string reductions;           // the common prefix of their names
   std::vector<std::string> labels;  // the variables, by the numbers of the gradients
-  bool left_out = false;            // ranks whose gradients are not finite have no part
+  bool left_out = false;            // ranks with gradients that are not finite do not participate
   int32_t process_set = 0;          // the ranks that reduce them
-  std::string sizes = {};           // under what their sizes are remembered; "": they are not
+  std::string sizes = {};           // the key of their sizes in GradientSizes; "": not stored
 };
 
 }  // namespace tfhvd

@@ -74,7 +74,7 @@ struct Agreement {
   }
 };
 
-// From a rank that cannot continue to all others: the job has failed, and why. Control planes
+// Sent by a rank that cannot continue, to all others: the job has failed, and why. Control planes
 // recognize the message by its first byte and send it to every rank that they can reach, also
 // without rank 0.
 struct Alarm {

@@ -214,8 +214,7 @@ void Coordinator::Decide(Slot* slot, double now) {
     }
   } else if (!MayRepeat(request.kind)) {
     TakeEffect(request, &item.decision);
-    // Otherwise valid for this time only.
-  } else if (absent.empty() && !item.decision.stop_requested) {
+  } else if (absent.empty() && !item.decision.stop_requested) {  // otherwise not reused
     GiveNumber(slot, request, item.decision);
     item.id = slot->id;
   }

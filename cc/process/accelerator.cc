@@ -12,7 +12,7 @@
 namespace tfhvd {
 namespace {
 
-// NCCL if every rank has it, and our kernel for the reductions that NCCL lacks; otherwise the
+// Uses NCCL if every rank has it, and our kernel, which does what NCCL cannot; otherwise the
 // collectives pass through host memory. TFHVD_GPU_OPERATIONS can choose.
 class GpuBackend : public Backend {
  public:

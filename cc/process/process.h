@@ -39,7 +39,7 @@ Status InitProcess(const std::string& installed_nccl, const std::vector<int>& ra
                    const Identity& identity = {}, const TcpEndpoints& endpoints = {},
                    int membership = -1);
 
-// Hits a failpoint that lies in the program's part of the protocol (cc/base/failpoints.h).
+// Hits a failpoint that is in the program's part of the protocol (cc/base/failpoints.h).
 void PassFailpoint(Failpoint point);
 
 // A rank and the number of ranks.

@@ -80,7 +80,8 @@ void BindStops(py::module_* m) {
   m->def(
       "stop_requested",
       [](int32_t process_set) { return RunningEngine()->stop_requested(process_set); },
-      py::arg("process_set"), "Whether a rank has, as of the last collective that was done.");
+      py::arg("process_set"),
+      "Returns whether a rank has called request_stop, as of the last completed collective.");
 }
 
 void BindSettings(py::module_* m) {
@@ -175,7 +176,7 @@ void BindTypes(py::module_* m) {
       .def_readonly("waited", &EngineMetrics::waited)
       .def_readonly("waited_for_unknown", &EngineMetrics::waited_for_unknown);
   py::class_<Rendezvous>(*m, "Rendezvous",
-                         "Finds out whether every rank has come here, without waiting.")
+                         "Finds out, without waiting, whether every rank has reached this point.")
       .def(py::init<>(), py::call_guard<py::gil_scoped_release>())
       .def("is_complete", &Rendezvous::IsComplete);
   py::class_<BackendReport>(*m, "BackendReport")
@@ -220,7 +221,7 @@ void BindRecords(py::module_* m) {
         const std::shared_ptr<Engine> engine = RunningEngine();
         RunUnlocked([&] { return engine->telemetry().StartTimeline(path, mark_cycles); });
       },
-      py::arg("path"), py::arg("mark_cycles"), "Records what becomes of every collective.");
+      py::arg("path"), py::arg("mark_cycles"), "Records the phases of every collective.");
   m->def(
       "stop_timeline",
       [] {
@@ -230,11 +231,12 @@ void BindRecords(py::module_* m) {
       "Ends the recording, if there is one, and closes its file.");
   m->def(
       "flight_record", [] { return RunningEngine()->telemetry().flight_record(); },
-      "The descriptor of the record of the last collectives; -1: there is none.");
+      "Returns the descriptor of the flight record; -1 if there is none.");
   m->def(
       "note_position",
       [](int64_t epoch, int64_t step) { RunningEngine()->telemetry().NotePosition(epoch, step); },
-      py::arg("epoch"), py::arg("step"), "Notes in that record how far the training is.");
+      py::arg("epoch"), py::arg("step"),
+      "Records the position of the training in the flight record.");
   m->def(
       "note_watch",
       [](double seconds) {
@@ -243,8 +245,9 @@ void BindRecords(py::module_* m) {
             std::chrono::duration_cast<std::chrono::nanoseconds>(lasting));
       },
       py::arg("seconds"),
-      "Notes in that record that this process watches for so long whether the job hangs.");
-  m->def("generation", &JobGeneration, "How often the members of an elastic job have changed.");
+      "Records that this process has a hang monitor, which is reliable for so long.");
+  m->def("generation", &JobGeneration,
+         "Returns how often the members of an elastic job have changed.");
   m->def(
       "wait_for_generation",
       [](int generation, double seconds) {
@@ -252,7 +255,7 @@ void BindRecords(py::module_* m) {
         return WaitForGeneration(generation, seconds);
       },
       py::arg("generation"), py::arg("seconds"),
-      "Waits until the members have changed more often than that; None: they will not.");
+      "Waits for a later generation and returns the latest; None if none will come.");
   m->def(
       "go_back",
       [](double seconds) {
@@ -260,16 +263,16 @@ void BindRecords(py::module_* m) {
         return GoBackInJob(seconds);
       },
       py::arg("seconds"),
-      "Has collectives taken again after a loss, from a state that was kept; the generation.");
-  m->def("admitted", &JobAdmitted, "The last generation for which ranks that waited were let in.");
-  m->def("ranks_waiting", &RanksWaiting, "How many ranks wait to be let in.");
+      "Accepts collectives again after a failure, from a saved state; returns the generation.");
+  m->def("admitted", &JobAdmitted, "Returns the last generation that admitted waiting ranks.");
+  m->def("ranks_waiting", &RanksWaiting, "Returns how many ranks wait for admission.");
   m->def(
       "wait_until_idle",
       [](double seconds) {
         py::gil_scoped_release release;
         return WaitUntilJobIsIdle(seconds);
       },
-      py::arg("seconds"), "Waits until no collective is under way; whether none is.");
+      py::arg("seconds"), "Waits until no collective is pending; returns whether none is.");
   m->def(
       "append_uncaught_at",
       [](int signal, int file) {
@@ -279,10 +282,10 @@ void BindRecords(py::module_* m) {
         throw py::error_already_set();
       },
       py::arg("signal"), py::arg("file"),
-      "Has the exception that the main thread leaves with appended to a file at each such signal.");
+      "Makes each such signal append the main thread's uncaught exception to a file.");
   m->def(
       "metrics", [] { return RunningEngine()->telemetry().metrics(); },
-      "What the engine has done so far.");
+      "Returns counts of the engine's work so far.");
 }
 
 void BindFailpoints(py::module_* m) {
@@ -293,8 +296,7 @@ void BindFailpoints(py::module_* m) {
         for (const FailpointRow& row : AllFailpoints()) meanings[row.name] = row.meaning;
         return meanings;
       },
-      "The places at which tests can have a process end (cc/base/failpoints.h), and what they "
-      "are.");
+      "Returns the failpoints (cc/base/failpoints.h) and what a process does at each.");
   m->def(
       "pass_failpoint",
       [](const std::string& name) {
@@ -302,7 +304,7 @@ void BindFailpoints(py::module_* m) {
         if (row == nullptr) throw py::key_error(name);
         PassFailpoint(row->point);
       },
-      py::arg("name"), "Says that this process comes to such a place.");
+      py::arg("name"), "Hits the failpoint of this name.");
 }
 
 }  // namespace
@@ -327,7 +329,7 @@ PYBIND11_MODULE(_native, m) {
       },
       py::arg("installed_nccl"), py::arg("ranks"), py::arg("version"), py::arg("tensorflow"),
       py::arg("watch_address"), py::arg("endpoints"), py::arg("membership"),
-      "Meets the peers and starts the engine.");
+      "Connects the peers and starts the engine.");
   m.def(
       "begin_rehearsal",
       [](int rank, int size) {
@@ -336,15 +338,15 @@ PYBIND11_MODULE(_native, m) {
         return begun;
       },
       py::arg("rank"), py::arg("size"),
-      "Gives a process that waits to join an engine of its own alone; whether it does.");
+      "Gives a process that waits to join an engine to warm up with; returns whether it does.");
   m.def("end_rehearsal", &EndRehearsal, py::call_guard<py::gil_scoped_release>(),
-        "Takes it away again, once nothing is under way there.");
+        "Ends the warm-up when none of its collectives is pending.");
   m.def("make_topology", &MakeTopology, py::arg("rank"), py::arg("hosts"),
-        "The place of a rank among ranks on these hosts, which are named by rank.");
+        "Returns the topology of a rank among ranks on these hosts, which are given by rank.");
   m.def(
       "shutdown",
       [](const std::string& reason) { RunUnlocked([&] { return ShutdownProcess(reason); }); },
-      py::arg("reason"), "Leaves the job; an error where not every rank took note of the reason.");
+      py::arg("reason"), "Leaves the job; raises if some ranks did not acknowledge the reason.");
   m.def(
       "finalize",
       [] {
@@ -352,34 +354,33 @@ PYBIND11_MODULE(_native, m) {
         RunUnlocked([&] { return FinalizeProcess(&ended); });
         return ended;
       },
-      "Ends the transport between processes; returns whether it did: not after a lost job.");
+      "Ends the transport between processes; returns whether it did: not after a failed job.");
   m.def("is_initialized", [] { return ProcessEngine() != nullptr; });
   m.def("topology", [] { return RunningEngine()->topology(); });
   m.def(
       "check_health", [] { RaiseIfError(RunningEngine()->health()); },
-      "An error, and why, where the engine takes no more entries.");
+      "Raises if the engine takes no more entries.");
   m.def(
       "is_cut_short",
       [] {
         const std::shared_ptr<Engine> engine = ProcessEngine();
         return engine == nullptr || engine->cut_short();
       },
-      "Whether the job ends here, or has ended, because of another rank, which has left or is "
-      "lost.");
+      "Returns whether the job ends here, or has ended, because another rank has failed or left.");
   m.def(
       "join",
       [](int32_t process_set, bool stops) { return RunAgreement(JoinOf(process_set, stops)); },
       py::arg("process_set") = 0, py::arg("stops") = false,
-      "Waits until every rank of the set has joined; the rank that came last.");
+      "Waits until every rank of the set has joined; returns the last one.");
   m.def(
       "stop_asked", [](int32_t process_set) { return RunningEngine()->stop_asked(process_set); },
-      py::arg("process_set"), "Whether a rank that has joined asks the others to stop.");
+      py::arg("process_set"), "Returns whether a rank that has joined asks the others to stop.");
   BindStops(&m);
   m.def("settings", [] { return Settings(); });
   m.def(
       "config", [] { return RunningEngine()->config(); },
-      "The settings that the job runs by: rank 0's, where ranks must not differ.");
-  m.def("has_gpus", &HasGpus, "Whether this process has a GPU.");
+      "Returns the job's settings: rank 0's if ranks must not differ.");
+  m.def("has_gpus", &HasGpus, "Returns whether this process has a GPU.");
   m.def("report_backends", &ReportBackends, py::arg("installed_nccl"));
 }
 

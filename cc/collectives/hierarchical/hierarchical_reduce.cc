@@ -19,7 +19,7 @@ HierarchicalReduce::Call HierarchicalReduce::MakeCall(DType dtype,
     call.within.postscale = reduction.postscale / ranks;
     call.completed = true;
   }
-  // A wider type is prescaled when it is widened.
+  // Values that are widened are prescaled in that step.
   if (!call.wider()) call.within.prescale = reduction.prescale;
   return call;
 }
