@@ -297,15 +297,17 @@ def with_faults(training: Training, options: argparse.Namespace) -> tuple[Counte
                 fault.grew = bool(right > 0 and fault.norm > FAR * right)
             faults[number] = fault
     counts: Counter[str] = Counter()
-    bad = sum(number not in faults for number in named)
+    wrong = [f"step {number} has no fault: {named[number]}" for number in named.keys() - faults]
     for number, fault in faults.items():
-        told = named.get(number)
-        bad += told not in (None, training.layers[fault.which])
-        bad += told is None and fault.bit == 30 and fault.norm > 1e6
+        told, layer = named.get(number), training.layers[fault.which]
         kind = "one layer times 100" if fault.bit is None else f"bit {fault.bit} flipped"
+        if told not in (None, layer):
+            wrong.append(f"step {number}, {kind}: {told} and not {layer}")
+        if told is None and fault.bit == 30 and fault.norm > 1e6:
+            wrong.append(f"step {number}, {kind}: not named, its norm is {fault.norm:.2g}")
         size = f"not named, its norm {FAR} times as large and more" if fault.grew else "not named"
         counts[f"{kind}: {'named' if told else size}"] += 1
-    return counts, bad
+    return counts + Counter(f"WRONG: {each}" for each in wrong), len(wrong)
 
 
 def on_a_rank(options: argparse.Namespace) -> int:
