@@ -1,4 +1,4 @@
-"""The iterators of tf.data end beside the training, in a thread of their own."""
+"""The iterators of tf.data end beside the training, in threads of their own."""
 
 import gc
 import os
@@ -13,25 +13,27 @@ from tfhvd.compat import iterators
 
 pytestmark = pytest.mark.ranks(2)
 
-THREAD = "tfhvd-iterators"
+THREAD = "tfhvd-iterator"
 
 
 class Ends:
-    """Notes in which threads the last reference to it is dropped."""
+    """Notes in which threads the last reference to it is dropped; waits there for `may_end`."""
 
-    def __init__(self, noted):
-        self.noted = noted
+    def __init__(self, noted, may_end=None):
+        self.noted, self.may_end = noted, may_end
 
     def __del__(self):
+        if self.may_end is not None:
+            self.may_end.wait(30)
         self.noted.append(threading.current_thread().name)
 
 
-def used(noted):
+def used(noted, may_end=None):
     """An iterator that has been used; notes the end of what belongs to it."""
     dataset = tf.data.Dataset.range(4).prefetch(tf.data.AUTOTUNE)
     iterator = iter(dataset)
     assert int(next(iterator)) == 0
-    iterator._dataset.noted = Ends(noted)
+    iterator._dataset.noted = Ends(noted, may_end)
     return iterator
 
 
@@ -66,6 +68,16 @@ def test_a_generator_is_closed():
     assert int(next(iterator)) == 0
     del iterator, dataset
     wait_for(closed.is_set)
+
+
+def test_none_waits_for_the_end_of_another_one():
+    slow, quick, may_end = [], [], threading.Event()
+    used(slow, may_end)
+    used(quick)
+    wait_for(lambda: quick == [THREAD])
+    assert slow == []
+    may_end.set()
+    wait_for(lambda: slow == [THREAD])
 
 
 def test_where_many_end_at_once_some_end_where_they_are_dropped():

@@ -1,10 +1,11 @@
-"""Ends the iterators of `tf.data` in a separate thread, so that no step waits for their end.
+"""Ends the iterators of `tf.data` in separate threads, so that no step waits for their end.
 
 The end of an iterator waits for a thread of TensorFlow (2.16 to 2.21) that tunes the pipeline. This
 thread sleeps for longer and longer times, up to the age of the iterator, and a minute at most. The
 end wakes it, but it may check for the end before the end is recorded, and then sleeps again. This
 happens to one iterator in a hundred, on a busy machine to one in ten, and all other ranks wait in
-the next step. So another thread gets the last reference to each iterator.
+the next step. So another thread gets the last reference to each iterator, and each iterator has its
+own thread: a queue of iterators behind one whose end takes a minute would soon be full.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from tfhvd.compat import private
 from tfhvd.errors import UnavailableError
 
 _logger = logging.getLogger("tfhvd")
-_MOST = 8  # iterators that wait for their end: each holds the data that it has prefetched
+_MOST = 8  # iterators that end at one time: each holds the data that it has prefetched
 
 # Seconds from the end of the program to a message that the process waits for an iterator; and, if
 # the program has failed, from this message to the end of the process.
@@ -37,7 +38,7 @@ _FAILURE = ("last_exc", "last_value", "last_traceback")
 
 
 def end_aside(when: Callable[[], bool], end_if_failed: Callable[[], None]) -> None:
-    """Makes all new iterators end in the separate thread; call it once.
+    """Makes all new iterators end in separate threads; call it once.
 
     Args:
         when: returns whether this process ends a new iterator in this way.
@@ -69,7 +70,7 @@ def _noting(when: Callable[[], bool], make: Callable[..., None]) -> Callable[...
 
 
 class _End:
-    """A thread that drops objects."""
+    """A thread that gets objects, and starts another thread to drop each."""
 
     def __init__(self) -> None:
         self._process = 0  # the process that has the thread; 0 for none
@@ -80,6 +81,7 @@ class _End:
             return
         self._process = os.getpid()
         self._handed_over: queue.SimpleQueue[list[Any]] = queue.SimpleQueue()
+        self._ending: set[int] = set()  # the ids of the lists that are not empty yet
         self._thread = threading.Thread(target=self._run, name="tfhvd-iterators", daemon=True)
         self._thread.start()
 
@@ -88,13 +90,15 @@ class _End:
 
         Python may call this in any garbage collection, so it must not take a lock that another
         thread may hold. As without tfhvd, the resource ends with its last reference in three cases:
-        in a child of the process, at the end of the process, and if too many iterators wait.
+        in a child of the process, at the end of the process, and if too many iterators are ending.
         """
-        if self._process == os.getpid() and self._handed_over.qsize() < _MOST:
-            self._handed_over.put([dataset, resource])
+        if self._process == os.getpid() and len(self._ending) < _MOST:
+            held = [dataset, resource]
+            self._ending.add(id(held))
+            self._handed_over.put(held)
 
     def stop(self, end_if_failed: Callable[[], None]) -> None:
-        """Waits for the thread, which would abort the process if it returned from TensorFlow later.
+        """Waits for all threads: one that returned from TensorFlow later would abort the process.
 
         After a failure the waiting has a limit, because a generator may wait for data that never
         arrive. The objects in the exception's traceback are freed first: in the interpreter's last
@@ -103,7 +107,7 @@ class _End:
         if self._process != os.getpid():
             return
         self._process = 0
-        # No local name may hold the objects: the thread must drop the last reference.
+        # No local name may hold the objects: another thread must drop the last reference.
         self._handed_over.put([vars(sys).pop(name, None) for name in _FAILURE])
         self._handed_over.put([])
         self._thread.join(_QUIET)
@@ -121,9 +125,20 @@ class _End:
             self._thread.join()
 
     def _run(self) -> None:
+        threads: list[threading.Thread] = []
         while held := self._handed_over.get():
-            held.pop()  # other Python threads run meanwhile
-            held.clear()
+            thread = threading.Thread(
+                target=self._drop, args=(held,), name="tfhvd-iterator", daemon=True
+            )
+            thread.start()
+            threads = [each for each in (*threads, thread) if each.is_alive()]
+        for thread in threads:
+            thread.join()
+
+    def _drop(self, held: list[Any]) -> None:
+        held.pop()  # other Python threads run meanwhile
+        held.clear()
+        self._ending.discard(id(held))
 
 
 _end = _End()
