@@ -38,9 +38,11 @@ def _client():
         yield client
 
 
-def test_results(client):
+@pytest.mark.parametrize("encrypts", [False, True])
+def test_results(client, monkeypatch, encrypts):
     import tfhvd.dask
 
+    monkeypatch.setenv("TFHVD_ENCRYPT", str(int(encrypts)))
     results = tfhvd.dask.run(work, (10,), env={MARK: "yes"})
     assert results == [(21.0, rank, "yes") for rank in range(2)]
     results = tfhvd.dask.run(work, (10,), num_workers=1, client=client, env={MARK: "yes"})

@@ -108,7 +108,11 @@ def training(folder: Path, count: int, *before: str, comes: bool = False) -> Ite
                 job.kill()
 
 
-def test_a_job_goes_on_on_the_other_hosts_where_that_of_tfhvdrun_is_cut_off(tmp_path):
+@pytest.mark.parametrize("encrypts", [False, True])
+def test_a_job_goes_on_on_the_other_hosts_where_that_of_tfhvdrun_is_cut_off(
+    tmp_path, monkeypatch, encrypts
+):
+    monkeypatch.setenv("TFHVD_ENCRYPT", str(int(encrypts)))
     with training(tmp_path, 3) as trains:
         trains.hosts.cut_off(0)
         trains.wait_for_sum({1, 2})

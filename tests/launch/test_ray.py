@@ -41,9 +41,11 @@ def _ray():
             del os.environ[name]
 
 
-def test_results_and_cores(ray):
+@pytest.mark.parametrize("encrypts", [False, True])
+def test_results_and_cores(ray, monkeypatch, encrypts):
     import tfhvd.ray
 
+    monkeypatch.setenv("TFHVD_ENCRYPT", str(int(encrypts)))
     for _ in range(2):  # what the first took has been given back
         results = tfhvd.ray.run(work, (10,), num_workers=3, env={MARK: "yes"})
         assert results == [(33.0, rank, "yes") for rank in range(3)]
