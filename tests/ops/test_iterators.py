@@ -3,6 +3,7 @@
 import gc
 import os
 import threading
+import time
 
 import pytest
 import tensorflow as tf
@@ -68,6 +69,16 @@ def test_a_generator_is_closed():
     assert int(next(iterator)) == 0
     del iterator, dataset
     wait_for(closed.is_set)
+
+
+def test_the_iterator_drops_its_own_reference_first():
+    """It may do so later than the thread is given another one."""
+    noted = []
+    resource = Ends(noted)
+    iterators._end.hand_over(resource, None)
+    time.sleep(0.05)
+    del resource
+    wait_for(lambda: noted == [THREAD])
 
 
 def test_none_waits_for_the_end_of_another_one():

@@ -17,6 +17,7 @@ import os
 import queue
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -28,6 +29,11 @@ from tfhvd.errors import UnavailableError
 
 _logger = logging.getLogger("tfhvd")
 _MOST = 8  # iterators that end at one time: each holds the data that it has prefetched
+
+# Seconds between looks for other references to a resource, and the number of references if there are
+# no others.
+_PAUSES = (0.001, 0.01, 0.1, 1.0)
+_LIST_AND_ARGUMENT = 2
 
 # Seconds from the end of the program to a message that the process waits for an iterator; and, if
 # the program has failed, from this message to the end of the process.
@@ -136,9 +142,23 @@ class _End:
             thread.join()
 
     def _drop(self, held: list[Any]) -> None:
+        if id(held) in self._ending:
+            _await_last_reference(held)
         held.pop()  # other Python threads run meanwhile
         held.clear()
         self._ending.discard(id(held))
+
+
+def _await_last_reference(held: list[Any]) -> None:
+    """Waits until only this list refers to its last element, but not for long.
+
+    An iterator drops its reference to its resource only after it has handed the resource over. If
+    the thread that gets it were faster, the iterator would have the last reference.
+    """
+    for seconds in _PAUSES:
+        if sys.getrefcount(held[-1]) <= _LIST_AND_ARGUMENT:
+            return
+        time.sleep(seconds)
 
 
 _end = _End()
