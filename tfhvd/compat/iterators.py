@@ -30,8 +30,8 @@ from tfhvd.errors import UnavailableError
 _logger = logging.getLogger("tfhvd")
 _MOST = 8  # iterators that end at one time: each holds the data that it has prefetched
 
-# Seconds between looks for other references to a resource, and the number of references if there are
-# no others.
+# Seconds between looks for other references to a resource, and how many there are if there is no
+# other one.
 _PAUSES = (0.001, 0.01, 0.1, 1.0)
 _LIST_AND_ARGUMENT = 2
 
