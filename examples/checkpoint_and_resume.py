@@ -1,9 +1,10 @@
-"""Trains on scanned digits, and goes on where an earlier job was ended.
+"""Trains on scanned digits, and continues where an earlier job was ended, or was stopped.
 
     tfhvdrun -np 2 python examples/checkpoint_and_resume.py --folder state --epochs 6
     tfhvdrun -np 4 python examples/checkpoint_and_resume.py --folder state --epochs 12
 
-The second job may have another number of ranks. Only rank 0 reads and writes the folder.
+The second job may have another number of ranks: each step trains the same samples. It continues at
+the last checkpoint of the first one, which saves before it ends if it gets SIGTERM.
 """
 
 import argparse
@@ -16,7 +17,7 @@ from sklearn.datasets import load_digits
 
 import tfhvd.keras as hvd
 
-BATCH = 64  # samples of all ranks together: jobs of any size train alike
+BATCH = 64  # samples of all ranks together
 
 
 def load_data():
@@ -51,7 +52,8 @@ def main():
 
     hvd.init()
     train, test = load_data()
-    x_train, y_train = hvd.shard(train)
+    # Each step takes the next samples of one order, whatever the number of ranks.
+    batches = hvd.data.Batches(train, BATCH, shuffle=True, seed=1)
     x_test, y_test = hvd.shard(test)
     model = keras.Sequential(
         [
@@ -65,25 +67,27 @@ def main():
         loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         metrics=["accuracy"],
     )
+    # The best model, and a table of all epochs: on rank 0, whoever else has them.
+    best = hvd.callbacks.ModelCheckpoint(
+        str(arguments.folder / "best.keras"), "val_loss", save_best_only=True
+    )
+    if hvd.rank() == 0:
+        arguments.folder.mkdir(parents=True, exist_ok=True)
+    # All ranks write the checkpoints, beside the training: weights, the optimizer's state, the
+    # position in the data, and how good the best model was.
+    checkpoint = hvd.callbacks.Checkpoint(
+        arguments.folder / "checkpoints", every="5 min", also={"best": best}
+    )
     callbacks = [
         hvd.callbacks.BroadcastGlobalVariablesCallback(0),
         hvd.callbacks.MetricAverageCallback(),
-        # The best model, and a table of all epochs: on rank 0, whoever else has them.
-        hvd.callbacks.ModelCheckpoint(
-            str(arguments.folder / "best.keras"), "val_loss", save_best_only=True
-        ),
+        best,
         hvd.callbacks.CSVLogger(str(arguments.folder / "training.csv"), append=True),
         Report(),
+        checkpoint,
     ]
-    if hvd.rank() == 0:
-        arguments.folder.mkdir(parents=True, exist_ok=True)
-        # Weights, the optimizer's state and the epoch; the other ranks begin where rank 0 does.
-        backup = str(arguments.folder / "backup")
-        callbacks.append(keras.callbacks.BackupAndRestore(backup, delete_checkpoint=False))
     model.fit(
-        x_train,
-        y_train,
-        batch_size=BATCH // hvd.size(),
+        batches,
         epochs=arguments.epochs,
         validation_data=(x_test, y_test),
         callbacks=callbacks,
