@@ -93,7 +93,7 @@ std::vector<Row> RowsOfFusion() {
        Integer(&Config::fusion_threshold, kMostBytes)},
       {{"ALONE_BYTES", nullptr, "1048576", "0 to 2^40 bytes",
         "A tensor of at least so many bytes is reduced alone, in place: to copy it together with "
-        "others costs more than a call of its own. On a GPU, 16 times as many. Rank 0's value "
+        "others costs more than a separate call. On a GPU, 16 times as many. Rank 0's value "
         "counts."},
        Integer(&Config::alone_bytes, kMostBytes)},
       {{"BUCKET_BYTES", nullptr, "8388608", "0 to 2^40 bytes",
@@ -106,11 +106,11 @@ std::vector<Row> RowsOfFusion() {
         "turn; a value is kept only if it is faster beyond doubt."},
        Switch(&Config::autotune)},
       {{"AUTOTUNE_LOG", "HOROVOD_AUTOTUNE_LOG", "", "a path, or nothing",
-        "Where rank 0 writes what was compared, as comma-separated values."},
+        "The file in which rank 0 writes all comparisons, as comma-separated values."},
        Text(&Config::autotune_log)},
       {{"AUTOTUNE_FILE", nullptr, "", "a path, none, or nothing",
-        "Where rank 0 remembers what was found, for the next job with the same step on such a "
-        "machine; nothing: tfhvd/autotune in $XDG_CACHE_HOME or ~/.cache; none: nowhere."},
+        "The file in which rank 0 keeps the best settings for the next job with this step on "
+        "such a machine; nothing: tfhvd/autotune in $XDG_CACHE_HOME or ~/.cache; none: nowhere."},
        Text(&Config::autotune_file)},
       {{"CYCLE_TIME", "HOROVOD_CYCLE_TIME", "0", "0 to 1000 milliseconds",
         "How long a tensor that is ready on every rank may wait for others to be fused with; 0: "
@@ -141,17 +141,17 @@ std::vector<Row> RowsOfWork() {
         "also in the middle of a collective; 0: never."},
        Real(&Config::stall_shutdown_time, 1e6)},
       {{"ON_HANG", nullptr, "warn", "warn or abort",
-        "What happens where ranks wait, and one of them does nothing that would end that: a "
-        "warning that says which rank, where it is and why, or also the end of the job, in "
-        "hvd.init(), too."},
+        "The action if ranks wait for a rank that does nothing that would end their wait: a "
+        "warning that names this rank, its line and the cause; abort also ends the job, and does "
+        "so in hvd.init(), too."},
        Choices(&Config::on_hang, {"warn", "abort"})},
       {{"SHUTDOWN_TIMEOUT_SECONDS", nullptr, "5", "0 to 3600 seconds",
         "How long a rank that leaves because of an error waits for the others to acknowledge that "
         "before it ends."},
        Real(&Config::shutdown_timeout, 3600.0)},
       {{"REHEARSE", nullptr, "1", "0 or 1",
-        "1: a rank that comes to an elastic job makes a step by itself before it is let in, so "
-        "that the others need not wait until it has traced and compiled it."},
+        "1: a rank that joins an elastic job makes a step by itself before the others admit it, so "
+        "that they need not wait until it has traced and compiled the step."},
        Switch(&Config::rehearse)},
       {{"CPU_OPERATIONS", nullptr, "auto", "auto, shm, mpi or hierarchical",
         "What carries collectives on host memory. shm: shared memory, with all ranks on one host; "
@@ -196,7 +196,7 @@ std::vector<Row> RowsOfReports() {
         "The least severe kind of message that is printed."},
        Choices(&Config::log_level, {"trace", "debug", "info", "warning", "error", "fatal"})},
       {{"TIMELINE", "HOROVOD_TIMELINE", "", "a path, DYNAMIC, or nothing",
-        "Where rank 0 writes the timeline from init on; with {rank} in it every rank writes one; "
+        "The file for rank 0's timeline from init on; with {rank} each rank writes its own file; "
         "nothing, or DYNAMIC: none until hvd.start_timeline."},
        ReadTimeline},
       {{"TIMELINE_MARK_CYCLES", "HOROVOD_TIMELINE_MARK_CYCLES", "0", "0 or 1",
@@ -207,12 +207,12 @@ std::vector<Row> RowsOfReports() {
         "of one rank alone: an error, a warning, or nothing. off compares no data either."},
        Choices(&Config::check_sync, {"error", "warn", "off"})},
       {{"DIVERGENCE_STEPS", nullptr, "100", "0 to 10^9 steps",
-        "After so many steps of fit the ranks compare their weights, which are to be equal; 0: "
+        "After so many steps of fit the ranks compare their weights, which should be equal; 0: "
         "never."},
        Integer(&Config::divergence_steps, 1e9)},
       {{"ON_DIVERGENCE", nullptr, "warn", "warn, raise or heal",
-        "What happens where they differ: a warning, an error, or a warning after which all ranks "
-        "take over the weights of most ranks, of two ranks the first one's."},
+        "The action if their weights differ: a warning, an error, or a warning after which all "
+        "ranks take over the weights of most ranks (of two ranks, the first one's)."},
        Choices(&Config::on_divergence, {"warn", "raise", "heal"})},
       {{"ON_NOT_FINITE", nullptr, "warn", "warn, raise or off",
         "What happens in a step in which gradients of a rank are NaN or infinite: a warning that "
@@ -233,12 +233,12 @@ std::vector<Row> RowsOfReports() {
         "Every rank serves its metrics to Prometheus on this port plus its local rank; 0: none."},
        Integer(&Config::metrics_port, 65535.0)},
       {{"METRICS_ADDRESS", nullptr, "127.0.0.1", "an address of this host",
-        "Where that port listens: for this host alone unless another address is given; 0.0.0.0, "
-        "or :: with IPv6, for everybody who reaches this host."},
+        "The address of that port: by default only programs on this host can connect; with "
+        "0.0.0.0, or :: with IPv6, every program that reaches this host can."},
        Text(&Config::metrics_address)},
       {{"METRICS_FILE", nullptr, "", "a path, or nothing",
-        "Where rank 0 writes its metrics every 15 seconds, in Prometheus' text format; with {rank} "
-        "in it every rank writes a file."},
+        "The file in which rank 0 writes its metrics every 15 seconds, in Prometheus' text format; "
+        "with {rank} each rank writes one."},
        Text(&Config::metrics_file)},
   };
 }

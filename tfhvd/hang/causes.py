@@ -30,7 +30,7 @@ class Kind(Enum):
 
 # With {pid} and {host} of the rank that the verdict names.
 ADVICE = {
-    Kind.STOPPED: "Type `kill -CONT {pid}` on host {host} to let it go on, or end it.",
+    Kind.STOPPED: "Type `kill -CONT {pid}` on host {host} to let it continue, or end it.",
     Kind.DEAD: "Its own output, or dmesg on its host, may say why.",
     Kind.FINISHED: "It had fewer batches or epochs, or left a loop early. Give every rank as many "
     "steps, or end loops with hvd.join().",
@@ -49,7 +49,7 @@ ADVICE = {
     Kind.COMPUTING: "It has more to compute, or does it more slowly: compare batch sizes, and what "
     "else runs on its host.",
     Kind.WAITS: "The line above sleeps, or waits for a lock, a thread, a queue, a file or another "
-    "process: look at what was to end that. `tfhvd dump --stacks` shows its other threads.",
+    "process: look at what should have ended that. `tfhvd dump --stacks` shows its other threads.",
     Kind.HELD: "A library that the line above has called does not come back: a lock, a device or a "
     "network. `tfhvd dump --stacks` shows by which function.",
     Kind.NETWORK: "The network between the hosts is cut, or slow for what is sent.",

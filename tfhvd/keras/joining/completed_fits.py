@@ -74,9 +74,9 @@ def ended(model: Model, arguments: dict[str, Any]) -> Instead | None:
         return _run
     _logger.log(
         logging.INFO if model in _fitted else logging.WARNING,  # one warning for all fits of a loop
-        "rank %d does not train '%s' in this fit, which is over in the job that it has come to. It "
-        "goes on with the history that the others have; until the next fit, where it gets their "
-        "weights, the model has those that it has now.",
+        "rank %d does not train '%s' in this fit: the other ranks finished it before this rank "
+        "joined. This rank continues with their history; the model keeps its present weights "
+        "until the next fit gives it theirs.",
         membership.require_topology().rank,
         model.name,
     )
@@ -131,8 +131,8 @@ def around_predict(model: Model, arguments: dict[str, Any]) -> Iterator[None]:
     progress_bars.choose(model, arguments)
     if membership.is_apart and model in _fitted:
         _logger.warning(
-            "This rank cannot take part in the job that it has come to: '%s' predicts here, "
-            "after a fit that is over there, and its weights are not those of the others.",
+            "This rank cannot join the job: '%s' predicts here, after a fit that is over there, "
+            "and its weights are not those of the other ranks.",
             model.name,
         )
         comers.stay_out()
