@@ -31,7 +31,7 @@ class State:
 
     Args:
         bcast_object: ignored; Horovod has this argument.
-        get_rank: ignored, likewise.
+        get_rank: ignored, as bcast_object is.
 
     Example:
         >>> class Steps(hvd.elastic.State):
@@ -158,7 +158,7 @@ class ObjectState(State):
 
     Args:
         bcast_object: ignored; Horovod has this argument.
-        get_rank: ignored, likewise.
+        get_rank: ignored, as bcast_object is.
         **kwargs: the attributes with their first values, which pickle must be able to write.
 
     Example:
