@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 import inspect
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,7 @@ def surroundings(name: str) -> dict[str, Any]:
     given: dict[str, Any] = {
         "accuracy": 0.5,
         "batches": hvd.data.Batches((x, tf.zeros([8, 1])), 4),
+        "deadline": time.monotonic() + 3600,
         "dataset": tf.data.Dataset.from_tensor_slices((x, tf.zeros([8, 1]))).batch(4),
         "download_data": lambda: None,
         "epoch": 3,
@@ -72,6 +74,7 @@ def surroundings(name: str) -> dict[str, Any]:
         "seed": 42,
         "tf": tf,
         "tfhvd": tfhvd,
+        "time": time,
         "train_step": lambda batch: None,
         "x": x,
         "y": tf.zeros([8, 1]),
