@@ -89,7 +89,9 @@ class Agent:
         if self._port is None:
             self._start({})
         while not (self._rank.state is RankState.REPORTED and self._over):
-            for key, _ in self._select.select(timeout=self._timeout()):
+            ready = [key for key, _ in self._select.select(timeout=self._timeout())]
+            # First the launcher: output that is sent to one which has ended is lost.
+            for key in sorted(ready, key=lambda key: key.fileobj is not self._launcher.sock):
                 key.data()
             self._look_around()
         self._launcher.close()
