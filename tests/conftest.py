@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import children
+import fork_server
 import mpi
 import pytest
 import rank_worker
@@ -34,6 +35,13 @@ def pytest_configure(config: pytest.Config) -> None:
         folder = Path(os.environ[ranks.WORKER])
         worker = rank_worker.Worker(folder, int(os.environ["TFHVD_TEST_RANKS"]))
         config.pluginmanager.register(worker)
+    else:
+        mpi.forks = fork_server.Server()
+
+
+def pytest_unconfigure() -> None:
+    if mpi.forks is not None:
+        mpi.forks.stop()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -24,6 +24,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import children
+import fork_client
+import fork_server
 
 ROOT = children.ROOT
 MARK = "TFHVD_TEST_JOB"
@@ -35,6 +37,11 @@ _LAUNCHERS = ("OMPI_", "PMIX_", "PRTE_", "PMI_", "HYDRA_", "MPI_LOCAL", "SLURM_"
 
 # What tells a rank its number.
 _RANKS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK")
+
+# What starts ranks by forks, in which TensorFlow is loaded already; None: ranks start anew.
+forks: fork_server.Server | None = None
+# What a rank reads in its environment while it imports TensorFlow: it cannot be such a fork.
+_READ_AT_IMPORT = ("LD_", "PYTHON", "KERAS_", "TF_USE_LEGACY_KERAS", "XLA_FLAGS", "TF_XLA_FLAGS")
 
 # Around each rank: its own files for output and exit code. It ends as its program ended.
 # Open MPI 4 does not start ranks that inherit where mpirun on this host keeps its files. To NCCL,
@@ -99,6 +106,7 @@ def run_ranks(
     within: Sequence[str] = (),
     launcher: Sequence[str] = (),
     while_running: Callable[[Processes], None] | None = None,
+    fork: bool = True,
 ) -> Job:
     """Runs a Python program on several ranks, to its end or the timeout's.
 
@@ -113,11 +121,14 @@ def run_ranks(
         within: words of a command that runs the one behind them, put before mpirun.
         launcher: more options for mpirun.
         while_running: called once the job is started, to do it harm.
+        fork: False if the job reads its ranks' parents and environments in /proc: forks, which the
+            tests' other ranks are, have those of the server of forks.
     """
     mark = uuid.uuid4().hex
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder)
-        command = [sys.executable, *_arguments(target, output)]
+        begin = _stands_for(env or {}) if fork and not within else []
+        command = [sys.executable, *begin, *_arguments(target, output)]
         if mpirun:
             command = [*_mpirun(ranks, tuple(launcher)), "sh", "-c", _WRAPPER, "sh", *command]
         else:
@@ -268,13 +279,20 @@ def _arguments(target: str | Path | Sequence[str] | Callable[[], None], folder: 
     if callable(target):
         place = str(Path(target.__code__.co_filename).parent)
         module, name = target.__module__, target.__qualname__
-        text = f"import sys; sys.path.insert(0, {place!r}); import {module}; {module}.{name}()"
-        return ["-c", text]
+        target = f"import sys; sys.path.insert(0, {place!r}); import {module}; {module}.{name}()"
     if isinstance(target, str):
         script = folder / "script.py"
         script.write_text(target)
         return [str(script)]
     return [str(target)] if isinstance(target, Path) else list(target)
+
+
+def _stands_for(env: Mapping[str, str]) -> list[str]:
+    """Options of Python that let what follows them run as a fork, if it can."""
+    if forks is None or any(name.startswith(_READ_AT_IMPORT) for name in env):
+        return []
+    at = forks.socket()
+    return [] if at is None else ["-E", "-S", fork_client.__file__, str(at)]
 
 
 def _environment(mark: str, output: Path, more: Mapping[str, str]) -> dict[str, str]:

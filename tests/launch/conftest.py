@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
-import fork_server
 import launching
+import mpi
 import preloaded
 import pytest
-from children import environment
 from shared_memory import nothing_left_in_shared_memory
 
 __all__ = ["nothing_left_in_shared_memory", "preloaded_jobs", "start_by_fork"]
 
 
 @pytest.fixture(scope="session")
-def start_by_fork(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., object]]:
-    """What starts Python programs where TensorFlow is loaded already."""
-    env = environment(TF_CPP_MIN_LOG_LEVEL="3")
-    with fork_server.running(tmp_path_factory.mktemp("forks"), env) as start:
-        yield start
+def start_by_fork() -> Callable[..., object]:
+    """What starts Python programs in which TensorFlow is loaded already."""
+    return mpi.forks.popen()
 
 
 @pytest.fixture

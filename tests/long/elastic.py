@@ -9,7 +9,7 @@ before ranks or at the same time. Every survivor must make all steps, with the s
 others, and the job must end with 0 and leave nothing. Prints a line for each job, and at the end
 how long the survivors paused; ends with 1 where anything was wrong.
 
-Every process of a job is a fork of one that has TensorFlow loaded (tests/launch/preloaded.py).
+Every process of a job is a fork of one that has TensorFlow loaded (tests/preloaded.py).
 `--exec` starts Python anew for each, as users do. A job takes about 30 s on two quiet cores.
 """
 

@@ -9,7 +9,7 @@ recover from an earlier loss, or while a rank joins. Every survivor must make al
 many updates, and weights equal to the bit; nothing may be left; where the job is to end, it ends in
 time, and says why. Prints a line for each, and ends with 1 where anything was wrong.
 
-Every process of a job is a fork of one that has TensorFlow loaded (tests/launch/preloaded.py): a
+Every process of a job is a fork of one that has TensorFlow loaded (tests/preloaded.py): a
 job takes 2 s on two quiet cores. `--exec` starts Python anew for each, as users do: 10 s.
 """
 

@@ -10,22 +10,24 @@ import functools
 import json
 import os
 import select
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import preloaded
+from children import environment
+from fork_client import NUMBER, receive
 
 from tfhvd.system import subreaper
 
-_NUMBER = 8  # bytes of a process's number, and of how it has ended
 _LIMIT = 1 << 20  # bytes of a request
 
 
@@ -53,7 +55,7 @@ class Popen(subprocess.Popen):  # type: ignore[type-arg]
         request = json.dumps(fields).encode()
         socket.send_fds(self._server, [request], [stdin, stdout, stderr])
         self._server.shutdown(socket.SHUT_WR)
-        self.pid = _receive(self._server)
+        self.pid = receive(self._server)
         self._child_created = True
         self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
 
@@ -61,7 +63,7 @@ class Popen(subprocess.Popen):  # type: ignore[type-arg]
         timeout = 0 if wait_flags & os.WNOHANG else None
         if not select.select([self._server], [], [], timeout)[0]:
             return 0, 0
-        return self.pid, _receive(self._server)
+        return self.pid, receive(self._server)
 
     def _internal_poll(self, *_args: Any, **_kwargs: Any) -> int | None:
         if self.returncode is None:
@@ -72,31 +74,41 @@ class Popen(subprocess.Popen):  # type: ignore[type-arg]
         return self.returncode
 
 
-@contextmanager
-def running(folder: Path, env: Mapping[str, str]) -> Iterator[Callable[..., subprocess.Popen]]:  # type: ignore[type-arg]
-    """A server, and what starts programs there: it takes the arguments of subprocess.Popen.
+class Server:
+    """A server that is started when the first program is."""
 
-    Args:
-        folder: for its socket.
-        env: its environment.
-    """
-    at = folder / "forks"
-    with subprocess.Popen(
-        [sys.executable, __file__, str(at)],
-        env=env,
-        stdin=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    ) as server:
-        try:
-            while not at.exists() and server.poll() is None:
+    def __init__(self) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="tfhvd-forks-"))
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def socket(self) -> Path | None:
+        """The server's socket; None if no process can fork here, so that programs start anew."""
+        at = self._folder / "socket"
+        if not preloaded.POSSIBLE:
+            return None
+        if self._process is None:
+            self._process = subprocess.Popen(
+                [sys.executable, __file__, str(at)],
+                env=environment(TF_CPP_MIN_LOG_LEVEL="3"),
+                stdin=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+            while not at.exists() and self._process.poll() is None:
                 time.sleep(0.05)
-            if server.poll() is None:
-                yield functools.partial(Popen, at)
-            else:
+            if self._process.poll() is not None:
                 warnings.warn("TensorFlow starts threads here: jobs start anew", stacklevel=2)
-                yield subprocess.Popen
-        finally:
-            server.kill()
+        return at if self._process.poll() is None else None
+
+    def popen(self) -> Callable[..., subprocess.Popen]:  # type: ignore[type-arg]
+        """What starts programs there: it takes the arguments of subprocess.Popen."""
+        at = self.socket()
+        return subprocess.Popen if at is None else functools.partial(Popen, at)
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+        shutil.rmtree(self._folder)
 
 
 def serve(at: Path) -> None:
@@ -141,28 +153,31 @@ def _run(connection: socket.socket) -> None:
         )
         for file in files:
             os.close(file)
-        connection.sendall(process.pid.to_bytes(_NUMBER, "big"))
+        connection.sendall(process.pid.to_bytes(NUMBER, "big"))
+        if fields.get("ends_with_client", False):
+            _kill_if_closed(connection, process.pid)
         _, status = os.waitpid(process.pid, 0)
-        connection.sendall(status.to_bytes(_NUMBER, "big"))
+        connection.sendall(status.to_bytes(NUMBER, "big"))
         code = 0
     finally:
         os._exit(code)
+
+
+def _kill_if_closed(connection: socket.socket, pid: int) -> None:
+    """Waits for the end of a process, and kills it if the client ends before."""
+    process = os.pidfd_open(pid)
+    poll = select.poll()
+    poll.register(process, select.POLLIN)
+    poll.register(connection, 0)  # for POLLHUP
+    if process not in [fd for fd, _ in poll.poll()]:
+        os.kill(pid, signal.SIGKILL)
+    os.close(process)
 
 
 def heed_signals() -> None:
     """As in a terminal: the tests may be a shell's background job, or run by nohup."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
-
-
-def _receive(connection: socket.socket) -> int:
-    data = b""
-    while len(data) < _NUMBER:
-        more = connection.recv(_NUMBER - len(data))
-        if not more:
-            raise ConnectionError("the server of forks has ended")
-        data += more
-    return int.from_bytes(data, "big")
 
 
 if __name__ == "__main__":
