@@ -106,7 +106,7 @@ def run_ranks(
     within: Sequence[str] = (),
     launcher: Sequence[str] = (),
     while_running: Callable[[Processes], None] | None = None,
-    fork: bool = True,
+    fork: bool = False,
 ) -> Job:
     """Runs a Python program on several ranks, to its end or the timeout's.
 
@@ -121,8 +121,9 @@ def run_ranks(
         within: words of a command that runs the one behind them, put before mpirun.
         launcher: more options for mpirun.
         while_running: called once the job is started, to do it harm.
-        fork: False if the job reads its ranks' parents and environments in /proc: forks, which the
-            tests' other ranks are, have those of the server of forks.
+        fork: whether ranks are forks of a process that has loaded TensorFlow; not for jobs that
+            read their ranks' parents and environments in /proc, or in which it matters how a rank
+            imports or ends.
     """
     mark = uuid.uuid4().hex
     with tempfile.TemporaryDirectory() as folder:

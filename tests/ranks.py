@@ -117,6 +117,7 @@ def _run(ranks: int, tests: list[str]) -> dict[str, Result]:
             timeout=Progress(folder, ranks, len(tests)).deadline,
             env={WORKER: name, "TFHVD_TEST_RANKS": str(ranks)},
             mpirun=ranks > 1,
+            fork=True,
         )
         results = {}
         for number, test in enumerate(tests):

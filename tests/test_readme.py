@@ -67,7 +67,7 @@ def test_blocks_of_commands_are_in_the_promised_order():
 def test_python_block(number, tmp_path):
     script = tmp_path / "block.py"
     script.write_text(blocks("python")[number])
-    job = mpi.run_ranks(2, [str(script)], timeout=120)
+    job = mpi.run_ranks(2, [str(script)], timeout=120, fork=True)
     assert [rank.code for rank in job.ranks] == [0, 0], job
 
 
@@ -77,7 +77,7 @@ def test_the_blocks_of_a_page_are_a_program(folder, tmp_path):
     programs = {name: "\n".join(code) for name, code in pages.items() if code}
     for name, program in programs.items():
         (tmp_path / f"{name}.py").write_text(program)
-    job = mpi.run_ranks(2, RUN_PAGES.format(folder=str(tmp_path)), timeout=300)
+    job = mpi.run_ranks(2, RUN_PAGES.format(folder=str(tmp_path)), timeout=300, fork=True)
     assert [rank.code for rank in job.ranks] == [0, 0], job
     assert set(programs) <= set(job.ranks[0].out.splitlines()), job
 

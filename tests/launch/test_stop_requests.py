@@ -251,7 +251,7 @@ def test_under_mpirun_alone(tmp_path, program):
         mpi.wait_for(lambda: all(file.exists() and file.read_text() for file in pids))
         os.kill(int(pids[0].read_text()), signal.SIGTERM)
 
-    job = mpi.run_ranks(2, [str(program), str(folder), "fit"], while_running=stop)
+    job = mpi.run_ranks(2, [str(program), str(folder), "fit"], while_running=stop, fork=True)
     assert job.code == STOPPED and job.left == [], job
     stopped = [json.loads(rank.out.splitlines()[-1])["stopped"] for rank in job.ranks]
     assert stopped[0] == stopped[1] > 0, job

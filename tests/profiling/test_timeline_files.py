@@ -171,7 +171,7 @@ hvd.stop_timeline()
 def test_the_files_of_a_job(ranks, tmp_path, capsys):
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
-    job = mpi.run_ranks(ranks, [str(program), str(tmp_path / "t.{rank}.json")])
+    job = mpi.run_ranks(ranks, [str(program), str(tmp_path / "t.{rank}.json")], fork=True)
     assert job.code == 0, job
     assert main(["timeline", "report", str(tmp_path / "t.*.json")]) == 0
     out = capsys.readouterr().out

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import re
 
 import mpi
 import network
 import pytest
 from late_ranks import PROGRAM, SAID
-
-run_ranks = functools.partial(mpi.run_ranks, fork=False)
 
 WORK = """
 def work(seconds):
@@ -23,14 +20,14 @@ def work(seconds):
 @pytest.mark.thorough
 def test_a_rank_that_is_late_is_named_by_one_that_waits():
     env = {"LATE_BY": "5", "TFHVD_STALL_CHECK_TIME_SECONDS": "1"}
-    job = run_ranks(2, PROGRAM, env=env)
+    job = mpi.run_ranks(2, PROGRAM, env=env)
     assert re.search(SAID, job.ranks[0].err), job
     assert [rank.out for rank in job.ranks] == ["met\n"] * 2
 
 
 def test_they_end_where_they_are_not_to_wait_for_ever():
     limits = {"TFHVD_STALL_CHECK_TIME_SECONDS": "1", "TFHVD_STALL_SHUTDOWN_TIME_SECONDS": "3"}
-    job = run_ranks(2, PROGRAM, env={"LATE_BY": "100", **limits})
+    job = mpi.run_ranks(2, PROGRAM, env={"LATE_BY": "100", **limits})
     assert job.seconds < 60
     assert job.ranks[0].code == 1
     said = SAID.replace("waited 1 s", "waited 3 s") + ".*TFHVD_STALL_SHUTDOWN_TIME_SECONDS allows."
@@ -40,18 +37,18 @@ def test_they_end_where_they_are_not_to_wait_for_ever():
 @pytest.mark.thorough
 def test_they_end_where_a_rank_stands_still_and_a_job_that_hangs_is_to_end():
     env = {"TFHVD_STALL_CHECK_TIME_SECONDS": "1", "TFHVD_ON_HANG": "abort"}
-    job = run_ranks(2, PROGRAM, env={"LATE_BY": "600", **env})
+    job = mpi.run_ranks(2, PROGRAM, env={"LATE_BY": "600", **env})
     assert job.code == 1, job
     said = SAID.replace("waited 1 s", "waited 2 s") + ".*TFHVD_ON_HANG=abort ends the job"
     assert re.search(said, job.ranks[0].err), job
     # One that works is waited for.
     works = PROGRAM.replace("    time.sleep(", "    work(").replace("\nif", f"\n{WORK}if")
-    job = run_ranks(2, works, env={"LATE_BY": "6", **env})
+    job = mpi.run_ranks(2, works, env={"LATE_BY": "6", **env})
     assert [rank.out for rank in job.ranks] == ["met\n"] * 2, job
 
 
 def test_nothing_is_said_where_all_come():
-    job = run_ranks(2, PROGRAM, env={"LATE_BY": "0"})
+    job = mpi.run_ranks(2, PROGRAM, env={"LATE_BY": "0"})
     assert "has waited" not in "".join(rank.err for rank in job.ranks)
 
 
@@ -83,7 +80,7 @@ def test_hosts_that_do_not_reach_each_other_say_so_in_a_line_each():
                 processes.wait_for_text(rank, "they cannot reach each other")
             processes.kill()
 
-        job = run_ranks(
+        job = mpi.run_ranks(
             2,
             APART,
             env={"TFHVD_STALL_CHECK_TIME_SECONDS": "1"},
