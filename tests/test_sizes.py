@@ -24,7 +24,7 @@ LARGE_ROOMS = {"bench": 15, "data": 13, "gradients": 14, "hang": 14, "profiling"
 LARGE_CLASSES = {
     "Bench": (21, 1),
     "Replay": (25, 3),
-    "FitSession": (29, 9),
+    "FitSession": (22, 2),
     "GradientReducer": (18, 0),
     "Manager": (18, 0),
     "Membership": (26, 6),

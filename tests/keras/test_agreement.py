@@ -7,6 +7,7 @@ from flavours import assert_same_on_all_ranks, data, in_both_keras, keras_of, ma
 
 import tfhvd
 import tfhvd.keras as hvd
+from tfhvd.compat.training import optimizers_of
 from tfhvd.keras.fit import start
 from tfhvd.keras.wrap import learning_rate
 
@@ -181,12 +182,24 @@ class TestLearningRates:
             tfhvd.remove_process_set(process_set)
 
 
+def with_rates(*rates):
+    """A model with an optimizer for each learning rate."""
+    model = make_model(keras_of("keras"), 0)
+    model.compile(keras_of("keras").optimizers.SGD(rates[0]), "mse")
+    model.others = [keras_of("keras").optimizers.SGD(rate) for rate in rates[1:]]
+    return model
+
+
+def rates_of(model):
+    return [learning_rate.get(optimizer) for optimizer in optimizers_of(model)]
+
+
 @pytest.mark.ranks(1)
 def test_numbers_travel_to_the_bit():
-    optimizers = [keras_of("keras").optimizers.SGD(rate) for rate in (0.1, 3.0)]
-    others = [keras_of("keras").optimizers.SGD(rate) for rate in (1.0, 3.0)]
-    rates = start.LearningRates()
-    rates.take(others, rates.packed([*optimizers]), root=0, epoch=0)
-    assert [learning_rate.get(o) for o in others] == [learning_rate.get(o) for o in optimizers]
-    rates.take(others, rates.packed([None, None]), root=0, epoch=0)
-    assert [learning_rate.get(o) for o in others] == [learning_rate.get(o) for o in optimizers]
+    first, other = with_rates(0.1, 3.0), with_rates(1.0, 3.0)
+    rates = start.LearningRates(other)
+    rates.take(start.LearningRates(first).packed(), root=0, epoch=0)
+    assert rates_of(other) == rates_of(first) and len(rates_of(first)) == 2
+    no_numbers = np.full(2, np.nan).view(np.int64)
+    rates.take(no_numbers, root=0, epoch=0)
+    assert rates_of(other) == rates_of(first)

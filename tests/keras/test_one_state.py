@@ -16,7 +16,7 @@ from variants import also
 
 import tfhvd.keras as hvd
 from tfhvd.compat import keras as keras_compat
-from tfhvd.keras.fit import session
+from tfhvd.keras.fit import start
 
 pytestmark = pytest.mark.ranks(2, 4)
 
@@ -74,7 +74,7 @@ def test_frozen_weights_and_slots_are_rank_0s(said):
 
 def test_equal_ranks_broadcast_nothing(said, monkeypatch):
     taken = []
-    monkeypatch.setattr(session, "take_over", lambda *arguments: taken.append(arguments))
+    monkeypatch.setattr(start, "take_over", lambda *arguments: taken.append(arguments))
     model = compiled("keras", make_model(keras_of("keras"), 0))
     for _ in range(2):
         fit(model)

@@ -36,7 +36,7 @@ from tfhvd.job import process
 from tfhvd.keras.callbacks.base import Callback
 from tfhvd.keras.callbacks.lists import inserted
 from tfhvd.keras.checks.sync_check import check_batches
-from tfhvd.keras.fit import data_position, evaluation, jit, progress_bars
+from tfhvd.keras.fit import data_position, evaluation, progress_bars
 from tfhvd.keras.fit.one_fit import only_fit
 from tfhvd.keras.fit.progress_bars import is_one_of_several
 from tfhvd.keras.fit.session import FitSession
@@ -44,6 +44,7 @@ from tfhvd.keras.fit.stopping import stops_on_request
 from tfhvd.keras.fit.weighted_steps import keep_losses_joined, weighted_steps
 from tfhvd.keras.joining import completed_fits
 from tfhvd.keras.joining.fit_warmup import Coming, rehearse
+from tfhvd.keras.wrap import jit
 from tfhvd.keras.wrap.hooks import reducer_of
 from tfhvd.keras.wrap.model_state import process_set_of, reducing_optimizers
 from tfhvd.keras.wrap.saved_arguments import keep_in_h5

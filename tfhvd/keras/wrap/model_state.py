@@ -68,6 +68,13 @@ def local_keys(model: Model, step: Step) -> set[int]:
     return local
 
 
+def updates_of(model: Model) -> int:
+    """Return how many updates the model's optimizers have made."""
+    optimizers = training.optimizers_of(model)
+    counters = [getattr(optimizer, "iterations", None) for optimizer in optimizers]
+    return sum(int(tf.convert_to_tensor(count)) for count in counters if count is not None)
+
+
 def process_set_of(model: Model) -> ProcessSet | None:
     """Returns the ranks that train a model together; None if nothing reduces its gradients.
 
