@@ -127,11 +127,11 @@ if hvd.rank() == 1:
     ),
     "another version of tfhvd": Message(
         "tfhvd differs: 1.2 on ranks 0-2 (hosts a, b); 1.1 on rank 3 (host b)\n"
-        "pip install tfhvd-1.2-*.whl, from where the others have it, for rank 3 (host b)",
+        "pip install tfhvd-1.2-*.whl, from the source of the others, for rank 3 (host b)",
         "tools/test_doctor_checks.py",
     ),
     "a comma without a host": Message(
-        "tfhvdrun: error: -H has a comma without a host beside it. Received: 'localhost:1,'. "
+        "tfhvdrun: error: -H has a comma without a host next to it. Received: 'localhost:1,'. "
         "Expected: host[:slots],..., for example -H node1:4,joe@node2:4,[fd00::3]:4\n",
         options="-H localhost:1,",
         program="print()",
@@ -145,8 +145,8 @@ if hvd.rank() == 1:
         symptom="`is not a setting of tfhvd`",
     ),
     "a callback before MetricAverageCallback": Message(
-        "fit moves CSVLogger behind MetricAverageCallback, before which a callback sees only the "
-        "metrics of its own rank. Place MetricAverageCallback first.",
+        "fit moves CSVLogger behind MetricAverageCallback: in front of it, a callback sees the "
+        "metrics of one rank only. Place MetricAverageCallback first.",
         "keras/test_first_rank_callbacks.py",
     ),
     "a busy host": Message(

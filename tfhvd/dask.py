@@ -127,8 +127,8 @@ def _outcome(client: Client, leading: Future, name: str) -> Outcome:
         if name not in _workers(client):
             leading.cancel()
             raise TfhvdError(
-                f"The Dask cluster has lost the worker {name}, beside which rank 0 ran, and the "
-                "job with it. Its log may say why; often it was short of memory."
+                f"The Dask worker {name}, which ran rank 0, has failed, and the job with it. The "
+                "worker's log may say why; often it was short of memory."
             )
 
 

@@ -206,7 +206,7 @@ class Comparison:
                 _assign(variable, value)
         if said:
             weights = any(self._variables[d.number].trainable for d in new)
-            self._say(said, action, "Weights differ" if weights else "State beside weights differs")
+            self._say(said, action, "Weights differ" if weights else "Other state differs")
         return [variable_name(self._variables[d.number]) or "" for d in found]
 
     def differing(self) -> set[int]:

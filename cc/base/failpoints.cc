@@ -84,7 +84,7 @@ constexpr FailpointRow kOfAdmissions[] = {
 };
 
 constexpr FailpointRow kOfTheEnd[] = {
-    {Failpoint::kLeaving, "leaving", "it has come to the end of its program"},
+    {Failpoint::kLeaving, "leaving", "it has reached the end of its program"},
     {Failpoint::kLeft, "left", "all have, and the engine has ended"},
     {Failpoint::kClosing, "closing", "its connections are about to be closed"},
 };

@@ -99,7 +99,7 @@ inline int64_t BytesOf(const Request& request) {
 // The error, on all ranks, of a broadcast whose root is kLostRoot on some rank.
 inline Status RootIsLost(const Request& request) {
   return Status::DataLoss("broadcast '" + request.key.name +
-                          "' cannot be completed: its root is lost, and no other rank has the "
+                          "' cannot be completed: its root has failed, and no other rank has the "
                           "data");
 }
 

@@ -20,5 +20,5 @@ def test_the_root_is_who_brings_an_object(monkeypatch):
     assert broadcast(mine, None, ([2],), is_root=False) == [2]
     assert broadcast(mine, ([2],), is_root=True) == [2]
     assert broadcast(mine, (None,), is_root=False) is None
-    with pytest.raises(tf.errors.AbortedError, match=r"'state' .* its root is lost, and no other"):
+    with pytest.raises(tf.errors.AbortedError, match=r"'state' .* its root has failed, and"):
         broadcast(mine, None, is_root=False)

@@ -204,7 +204,7 @@ def test_a_stopped_rank_in_the_middle_of_a_collective():
 
 
 def test_of_a_stopped_rank_there_are_no_stacks():
-    why = "no stacks: the process is stopped (SIGSTOP); kill -CONT lets it go on"
+    why = "no stacks: the process is stopped (SIGSTOP); kill -CONT continues it"
     verdict = verdict_of(rank(0, WAITS), rank(1, main=(why,)), state="T")
     assert verdict.lines[1] == "Rank 1 (host n1, process 101)."
 

@@ -395,7 +395,7 @@ def test_state_beside_weights_is_looked_at_in_turns(package, of_model, action, l
         values = hvd.allgather_object(np.array(of_model(model)))
         assert all(np.array_equal(values[0], value) for value in values)
     elif hvd.rank() == 0:
-        assert "State beside weights differs between ranks after step " in lines()
+        assert "Other state differs between ranks after step " in lines()
 
 
 def dropout(keras):

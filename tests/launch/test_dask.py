@@ -96,7 +96,7 @@ def test_the_first_worker_is_lost(client, tmp_path):
     processes = client.run(os.getpid)
     first = next(iter(client.scheduler_info(n_workers=-1)["workers"]))
     _when_there(mark, lambda: os.kill(processes[first], signal.SIGKILL))
-    with pytest.raises(TfhvdError, match=f"has lost the worker {first}"):
+    with pytest.raises(TfhvdError, match=f"worker {first}, which ran rank 0, has failed"):
         tfhvd.dask.run(_stays, (str(mark),), num_workers=1)
     assert launching.wait_until_gone(str(mark)) == []
     client.wait_for_workers(2, timeout=60)

@@ -59,7 +59,7 @@ def test_members_are_told_who_is_left():
 def test_once_a_rank_has_come_to_its_end_the_job_is_one_of_fixed_size():
     four = members(least=1)
     line = said(four.end(2, [0, 1, 3], failed=False))["line"]
-    assert line == "over rank 2 has come to the end of its program\n"
+    assert line == "over rank 2 has reached the end of its program\n"
     assert four.end(1, [0, 3], failed=False) is None
     assert four.end(0, [3], failed=True) is None and four.lost == set()
 
@@ -423,7 +423,7 @@ STOP = "os.kill(os.getpid(), signal.SIGSTOP)"
 @pytest.mark.parametrize(
     ("deed", "says"),
     [
-        (STOP, "stopped (SIGSTOP), and killed because it did not go on"),
+        (STOP, "stopped (SIGSTOP), and killed because it did not continue"),
         pytest.param(HANG, "tfhvdrun: --evict-after: rank 0 killed", marks=pytest.mark.thorough),
     ],
 )

@@ -108,7 +108,7 @@ def test_who_was_stopped_failed_first():
     stopped = ended(1, Ending(signal=9, stopped=True), 9.0, 8.0, said=TRACEBACK)
     assert first_failure([waited, stopped], 8.0) is stopped
     assert stopped.ending.exit_code == 137
-    assert report(stopped)[0].endswith("stopped (SIGSTOP), and killed because it did not go on")
+    assert report(stopped)[0].endswith("stopped (SIGSTOP), and killed because it did not continue")
 
 
 def test_last_lines_of_are_the_end_of_stderr():

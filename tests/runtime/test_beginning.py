@@ -103,6 +103,6 @@ def test_another_model_than_the_others_train_is_an_error():
     assert own.keep(Call(FIT, "head", ()), 2, [b"{}"])
     with pytest.raises(errors.TfhvdError) as error:
         told_of(own).take(Call(FIT, "all", ()))
-    assert "calls Model.fit 'all' here, where the others have called Model.fit 'head'" in str(
+    assert "calls Model.fit 'all' here, but the others have called Model.fit 'head'" in str(
         error.value
     )

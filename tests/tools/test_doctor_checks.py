@@ -61,7 +61,7 @@ def test_the_exit_code():
             "tfhvd",
             "1.1",
             FAILED,
-            "pip install tfhvd-1.2-*.whl, from where the others have it",
+            "pip install tfhvd-1.2-*.whl, from the source of the others",
         ),
         ("TensorFlow", "2.20.0", FAILED, "pip install 'tensorflow==2.21.0' for rank 3 (host b)"),
         ("TensorFlow", "2.21.1", WARNED, "pip install 'tensorflow==2.21.0' for rank 3 (host b)"),

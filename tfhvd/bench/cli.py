@@ -244,7 +244,7 @@ class Bench:
         sets = self._mwms_sets()
         if not sets:
             return {}
-        self._progress.begin("MultiWorkerMirroredStrategy, in processes of its own")
+        self._progress.begin("MultiWorkerMirroredStrategy, in separate processes")
         address = mwms.free_address(machine.address(self._hvd))
         workers = self._hvd.allgather_object(address)
         everywhere = mwms.run(

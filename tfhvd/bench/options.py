@@ -104,7 +104,7 @@ def _positive(parse: Callable[[str], float], text: str) -> float:
 def _parser() -> _Parser:
     parser = _Parser(
         prog="python -m tfhvd.bench",
-        description="Times collectives and the gradients of models on the ranks of a job, beside "
+        description="Times collectives and the gradients of models on the ranks of a job, next to "
         "plain MPI, TensorFlow's own share and, if asked for, other packages.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -148,7 +148,7 @@ def _parser() -> _Parser:
         "--rivals",
         nargs="+",
         choices=[*RIVALS, "none"],
-        help="mpi (through mpi4py; the default where it is there), horovod, mwms (TensorFlow's "
+        help="mpi (through mpi4py; the default if it is installed), horovod, mwms (TensorFlow's "
         "MultiWorkerMirroredStrategy), none",
     )
     how = parser.add_argument_group("how")
@@ -167,7 +167,7 @@ def _parser() -> _Parser:
     how.add_argument(
         "--seconds", type=seconds, default=1.0, help="about, for each row (default: 1)"
     )
-    where = parser.add_argument_group("output, beside the table that rank 0 prints")
+    where = parser.add_argument_group("output, in addition to rank 0's table")
     where.add_argument("--json", type=Path, metavar="FILE", help="write all rows to this file")
     where.add_argument("--plot", type=Path, metavar="PNG", help="draw all rows into this file")
     where.add_argument("--no-progress", action="store_true", help="do not show progress")

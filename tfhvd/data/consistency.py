@@ -90,7 +90,7 @@ def warn_of_pipeline(pipeline: Pipeline, shuffles: bool) -> None:
     if (0, 0) in pipeline.seeds:
         _warn(
             "hvd.shard",
-            "the dataset was shuffled without a seed: each rank has an order of its own, so "
+            "the dataset was shuffled without a seed: each rank has another order, so "
             "elements are on several ranks or on none",
             "shuffle (or list_files) without seed=",
             "hvd.shard(shuffle=True), which has one seed; or to shuffle after hvd.shard, and "

@@ -124,7 +124,7 @@ class RecordFiles:
             if time.monotonic() - since > _LONG:
                 _logger.warning(
                     "The index of %s took %.0f s and cannot be kept (%s): every process makes it "
-                    "anew. Pass index_folder=<a folder that can be written> to RecordFiles.",
+                    "again. Pass index_folder=<a folder that can be written> to RecordFiles.",
                     path,
                     time.monotonic() - since,
                     error,

@@ -70,7 +70,7 @@ class Changes:
             _logger.warning(
                 "hvd.shard has divided arrays among %d ranks, and %d take part now: each keeps its "
                 "part, so that samples are missing from an epoch, or in it twice. A dataset is "
-                "divided anew in each epoch: "
+                "divided again in each epoch: "
                 "hvd.shard(tf.data.Dataset.from_tensor_slices((x, y))).batch(...)",
                 self._arrays_among,
                 size,

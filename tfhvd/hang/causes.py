@@ -12,7 +12,7 @@ class Kind(Enum):
     MEETING = "ranks wait for others in hvd.init()"
     STOPPED = "a rank is stopped"
     DEAD = "a rank has ended"
-    FINISHED = "a rank has come to the end of its program"
+    FINISHED = "a rank has reached the end of its program"
     RAISED = "a rank has raised an exception"
     DIFFERENT = "ranks call different collectives, or in a different order"
     ORDER = "ranks call the same collectives in a different order"

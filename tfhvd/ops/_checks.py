@@ -89,7 +89,7 @@ def check_reduction(tensor: tf.Tensor, op: ReduceOp, prescale: float, postscale:
         raise TypeError(
             f"Truth values cannot be added or scaled. Received: a bool tensor, op={op!r}, "
             f"prescale_factor={prescale}, postscale_factor={postscale}. Expected: op=hvd.Min "
-            "(true where every rank has true) or op=hvd.Max (where some rank has), unscaled; "
+            "(true if it is true on every rank) or op=hvd.Max (if on any rank), unscaled; "
             "or tf.cast."
         )
 

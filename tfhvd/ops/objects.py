@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 # How the error of a broadcast ends that cannot be completed: cc/flow/request.h, and here.
-ROOT_IS_LOST = "its root is lost, and no other rank has the data"
+ROOT_IS_LOST = "its root has failed, and no other rank has the data"
 
 _LENGTH = struct.Struct("<q")  # before each pickle that is gathered
 _FAILED = -1  # in the place of a length: the object could not be pickled
@@ -267,5 +267,5 @@ def _pickled(obj: Any) -> tuple[bytes, Exception | None]:
 def _cannot_pickle(rank: int) -> str:
     return (
         f"The object of rank {rank} cannot be pickled; that rank says why. Pass an object that "
-        "pickle (or cloudpickle, where it is installed) can write."
+        "pickle (or cloudpickle, if it is installed) can write."
     )

@@ -276,7 +276,7 @@ def complain(variables: Sequence[Variable], when: str, write: str) -> None:
 def who_differs() -> str:
     """Says between whom weights differ that are not reduced, for messages."""
     size = process.size()
-    return f"the {size} ranks" if size > 1 else "this rank and those that come"
+    return f"the {size} ranks" if size > 1 else "this rank and those that join"
 
 
 def _setting() -> str:

@@ -276,7 +276,7 @@ def ranks_and_sets_of(
     if not ranks:
         raise ValueError(
             f"A job has at least one rank, and comm={given!r} names none; pass comm=None for all "
-            "ranks, or those that are to take part."
+            "ranks, or those that take part."
         )
     return ranks, []
 

@@ -170,7 +170,7 @@ def parse(text: str) -> list[list[str]]:
 def _ask(pid: int) -> str | list[list[str]]:
     status = procfs.status_of(pid)
     if status["State"].startswith(procfs.STOPPED):
-        return [["no stacks: the process is stopped (SIGSTOP); kill -CONT lets it go on"]]
+        return [["no stacks: the process is stopped (SIGSTOP); kill -CONT continues it"]]
     for name, path in procfs.memory_files(pid):
         found = _NAME.fullmatch(name)
         if found is not None:

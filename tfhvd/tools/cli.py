@@ -16,7 +16,7 @@ from tfhvd.launch.errors import UsageError
 
 # Word -> what it does, in one line of help. Its module has the same name.
 COMMANDS: dict[str, str] = {
-    "why": "why a running job does not go on",
+    "why": "why a running job does not continue",
     "dump": "what the ranks of a running job wait for, and what they did last",
     "timeline": "lays the ranks' timelines together on one clock, or says where their time went",
     "checkpoint": "lists, shows and verifies the checkpoints of a folder",

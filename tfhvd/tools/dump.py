@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--stacks",
         action="store_true",
-        help="where each rank is in its program: asks the processes, which go on afterwards",
+        help="where each rank is in its program: asks the processes, which continue afterwards",
     )
     parser.add_argument(
         "--json", action="store_true", help="all that is known, as JSON: for programs"

@@ -74,8 +74,8 @@ def _in_order(given: Sequence[Any]) -> list[Any]:
     early = [callback for callback in before if keras_compat.reads_metrics(callback)]
     if early and global_process_set.rank() == 0:
         _logger.warning(
-            "fit moves %s behind MetricAverageCallback, before which a callback sees only the "
-            "metrics of its own rank. Place MetricAverageCallback first.",
+            "fit moves %s behind MetricAverageCallback: in front of it, a callback sees the "
+            "metrics of one rank only. Place MetricAverageCallback first.",
             ", ".join(type(callback).__name__ for callback in early),
         )
     return [*(callback for callback in before if callback not in early), *early, *behind]

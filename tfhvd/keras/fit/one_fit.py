@@ -30,7 +30,7 @@ def only_fit(process_set: ProcessSet) -> Iterator[None]:
         raise RuntimeError(
             f"rank {process_set.rank()}: fit was called in a second thread while another fit of "
             "the same ranks was under way. Each rank would run the two in another order. Call one "
-            "after the other, or give each model's optimizer a process_set of its own."
+            "after the other, or give each model's optimizer its own process_set."
         )
     try:
         yield

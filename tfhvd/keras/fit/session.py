@@ -124,7 +124,7 @@ class FitSession:
         The names depend on whether the model had all its variables when the step was traced. Now
         the model has them on every rank.
         """
-        _logger.info("fit on rank %d traces its step anew, as all ranks do.", process.rank())
+        _logger.info("fit on rank %d traces its step again, as all ranks do.", process.rank())
         counts = self._train_function is not None
         self.model.make_train_function(force=True)
         if counts:

@@ -259,7 +259,7 @@ class LearningRates:
             try:
                 learning_rate.put(optimizer, rate)
             except ValueError:  # a schedule
-                self._say("cannot take", "is a schedule of its own here", mine, rate, root, epoch)
+                self._say("cannot take", "is another schedule here", mine, rate, root, epoch)
             else:
                 if not quiet:
                     self._say("takes", "was set here", mine, rate, root, epoch)

@@ -138,7 +138,7 @@ def completed(given: Mapping[str, Any], file: h5py.File, path: str) -> dict[str,
             raise ValueError(
                 f"{path} was saved by an optimizer with compression {name}. Received: no "
                 f"compression. Expected: hvd.load_model(..., compression=<a {name}>), or "
-                "compression=hvd.Compression.none to go on without."
+                "compression=hvd.Compression.none to load it without compression."
             )
         saved["compression"] = _COMPRESSIONS[name]
     return {**saved, **given}

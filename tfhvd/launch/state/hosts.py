@@ -60,9 +60,9 @@ def parse_hosts(text: str) -> tuple[Host, ...]:
 def _parse_item(item: str, text: str) -> Host:
     host = _parse_host(item.strip())
     if not item.strip():
-        raise UsageError(f"-H has a comma without a host beside it. Received: {text!r}. {_FORMAT}")
+        raise UsageError(f"-H has a comma without a host next to it. Received: {text!r}. {_FORMAT}")
     if host is None:
-        address = ". An IPv6 address stands in brackets" if item.count(":") > 1 else ""
+        address = ". Write an IPv6 address in brackets" if item.count(":") > 1 else ""
         raise UsageError(
             f"-H has a malformed part {item.strip()!r}. Received: {text!r}. {_FORMAT}{address}"
         )

@@ -58,7 +58,7 @@ class Ending:
         if self.code is not None:
             return f"exit code {self.code}{' without hvd.shutdown()' if self.silent else ''}"
         if self.stopped:
-            return "stopped (SIGSTOP), and killed because it did not go on"
+            return "stopped (SIGSTOP), and killed because it did not continue"
         if self.signal is not None:
             whom = " because mpirun ended the job" if self.told else ""
             return f"killed by {signal_name(self.signal)}{whom}"

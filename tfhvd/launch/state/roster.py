@@ -192,7 +192,7 @@ class Roster:
             return self._how_many_wait()
         if not failed:
             self._over = True
-            self._end = f"over rank {rank} has come to the end of its program\n"
+            self._end = f"over rank {rank} has reached the end of its program\n"
             return self._told_of(self._end)
         survivors = [each for each in self.present if each in left and each != rank]
         all_listen = len(self._listens_at) >= self._num_proc

@@ -102,8 +102,8 @@ class CallLog:
         if call != expected:
             called = f"called {expected}" if expected else "called nothing more"
             raise TfhvdError(
-                f"This rank has come to a job that trains, and calls {call} here, where the others "
-                f"have {called} before they trained. Every rank must call the same collectives in "
+                f"This rank joins a running job, and calls {call} here, but the others have "
+                f"{called} before they trained. Every rank must call the same collectives in "
                 "the same order, and fit: look for conditions that depend on the rank, on "
                 "hvd.size(), or on files that are written while the job runs."
             )

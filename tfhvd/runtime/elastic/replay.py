@@ -140,10 +140,10 @@ class Replay:
         missing = [name for key, (name, _) in self._owed.items() if key not in given]
         if missing:
             _logger.warning(
-                "This rank cannot take part in the job that it has come to: the others have "
-                "broadcast variables before they trained that a rank that comes does not get, as "
-                "they are not of the model and optimizer of fit, or of the state of "
-                "hvd.elastic.run: %s.",
+                "This rank cannot join the running job: before they trained, the others have "
+                "broadcast variables that a joining rank does not receive, because they belong "
+                "neither to the model and optimizer of fit nor to the state of hvd.elastic.run: "
+                "%s.",
                 _a_few(missing),
             )
             self.stay_out()

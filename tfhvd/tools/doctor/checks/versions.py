@@ -64,7 +64,7 @@ def _difference(facts: Mapping[int, Facts], name: str, versions: Mapping[int, st
         package = _PACKAGES.get(name, name)
         fix = f"pip install '{package}=={wanted}' for {others}"
         if name == "tfhvd":  # no index need have it
-            fix = f"pip install tfhvd-{wanted}-*.whl, from where the others have it, for {others}"
+            fix = f"pip install tfhvd-{wanted}-*.whl, from the source of the others, for {others}"
         if not wanted:
             fix = f"pip uninstall {package} for {others}, or install it on all hosts"
     return (failed if _is_serious(name, versions) else warned)("versions", text, fix)
