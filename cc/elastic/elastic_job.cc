@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "cc/elastic/later_generation.h"
+#include "cc/elastic/reconciler.h"
 
 namespace tfhvd {
 namespace {
@@ -25,9 +26,8 @@ ElasticJob::ElasticJob(Roster roster, std::shared_ptr<Engine> engine, Membership
       log_(log),
       limit_(limit),
       failpoints_(std::move(failpoints)),
-      engine_(std::move(engine)),
-      roster_(std::move(roster)) {
-  if (engine_ != nullptr) LetGoBy(engine_.get());
+      state_(std::move(roster), std::move(engine)) {
+  if (state_.engine != nullptr) LetGoBy(state_.engine.get());
   thread_ = std::thread([this] { Run(); });
 }
 
@@ -35,68 +35,63 @@ ElasticJob::~ElasticJob() { Stop(); }
 
 void ElasticJob::Stop() {
   {
-    const MutexLock lock(&mutex_);
-    stopped_ = true;
+    const MutexLock lock(&state_.mutex);
+    state_.stopped = true;
   }
   membership_->Stop();
   if (thread_.joinable() && thread_.get_id() != std::this_thread::get_id()) thread_.join();
-  FailAll([](const KeptEntry& kept) { return kept.is_free(); }, MembersChange());
+  state_.FailAll([](const KeptEntry& kept) { return kept.is_free(); }, MembersChange());
 }
 
 std::shared_ptr<Engine> ElasticJob::engine() const {
-  const MutexLock lock(&mutex_);
-  return engine_;
+  const MutexLock lock(&state_.mutex);
+  return state_.engine;
 }
 
 int ElasticJob::generation() const {
-  const MutexLock lock(&mutex_);
-  return roster_.generation;
+  const MutexLock lock(&state_.mutex);
+  return state_.roster.generation;
 }
 
 int ElasticJob::admitted() const {
-  const MutexLock lock(&mutex_);
-  return roster_.admitted;
+  const MutexLock lock(&state_.mutex);
+  return state_.roster.admitted;
 }
 
 bool ElasticJob::WaitUntilIdle(std::chrono::nanoseconds most) const {
   const auto until = std::chrono::steady_clock::now() + most;
-  const MutexLock lock(&mutex_);
-  while (!kept_.empty()) {
+  const MutexLock lock(&state_.mutex);
+  while (!state_.kept.empty()) {
     const auto left = until - std::chrono::steady_clock::now();
     if (left.count() <= 0) return false;
-    idle_.WaitFor(&mutex_, left);
+    state_.idle.WaitFor(&state_.mutex, left);
   }
   return true;
 }
 
 std::optional<int> ElasticJob::WaitForGeneration(int generation,
                                                  std::chrono::nanoseconds most) const {
-  const MutexLock lock(&mutex_);
-  if (roster_.generation <= generation && !stopped_) changed_.WaitFor(&mutex_, most);
-  if (roster_.generation <= generation && stopped_) return std::nullopt;
-  return roster_.generation;
+  const MutexLock lock(&state_.mutex);
+  if (state_.roster.generation <= generation && !state_.stopped)
+    state_.changed.WaitFor(&state_.mutex, most);
+  if (state_.roster.generation <= generation && state_.stopped) return std::nullopt;
+  return state_.roster.generation;
 }
 
 std::optional<int> ElasticJob::GoBack(std::chrono::nanoseconds most) {
   const auto until = std::chrono::steady_clock::now() + most;
-  const MutexLock lock(&mutex_);
-  while (!takes_entries_ && !stopped_) {
+  const MutexLock lock(&state_.mutex);
+  while (!state_.takes_entries && !state_.stopped) {
     const auto left = until - std::chrono::steady_clock::now();
     if (left.count() <= 0) return std::nullopt;
-    changed_.WaitFor(&mutex_, left);
+    state_.changed.WaitFor(&state_.mutex, left);
   }
-  if (stopped_) return std::nullopt;
-  refusal_ = Status::Ok();
-  return roster_.generation;
+  if (state_.stopped) return std::nullopt;
+  state_.refusal = Status::Ok();
+  return state_.roster.generation;
 }
 
 // --- entries ---
-
-ElasticJob::KeptPtr ElasticJob::Remove(EntryId number) {
-  KeptPtr kept = kept_.Remove(number);
-  if (kept_.empty()) idle_.NotifyAll();
-  return kept;
-}
 
 EntryId ElasticJob::Submit(Entry&& entry) {
   Withdrawal* const withdrawal = std::exchange(entry.withdrawal, nullptr);
@@ -107,15 +102,15 @@ EntryId ElasticJob::Submit(Entry&& entry) {
   Status refusal;
   EntryId number = 0;
   {
-    const MutexLock lock(&mutex_);
-    number = next_++;
-    by_commits_ = by_commits_ || on_accelerator;
-    refusal = refusal_;
+    const MutexLock lock(&state_.mutex);
+    number = state_.next++;
+    state_.by_commits = state_.by_commits || on_accelerator;
+    refusal = state_.refusal;
     if (withdrawal != nullptr && !withdrawal->Take(number)) refusal = WasWithdrawn();
     if (refusal.ok()) {
       KeptEntry* const kept = submitted.get();
-      kept_.Add(number, std::move(submitted));
-      if (takes_entries_ || stopped_) engine = engine_;
+      state_.kept.Add(number, std::move(submitted));
+      if (state_.takes_entries || state_.stopped) engine = state_.engine;
       if (engine != nullptr) {
         given = Give(number, kept);
       } else {
@@ -131,8 +126,8 @@ EntryId ElasticJob::Submit(Entry&& entry) {
 void ElasticJob::SubmitTo(Engine* engine, EntryId number) {
   Entry given;
   {
-    const MutexLock lock(&mutex_);
-    KeptEntry* const kept = kept_.Find(number);
+    const MutexLock lock(&state_.mutex);
+    KeptEntry* const kept = state_.kept.Find(number);
     if (kept == nullptr || !kept->is_free()) return;
     given = Give(number, kept);
   }
@@ -140,7 +135,7 @@ void ElasticJob::SubmitTo(Engine* engine, EntryId number) {
 }
 
 Entry ElasticJob::Give(EntryId number, KeptEntry* kept) {
-  return kept->Give(roster_.generation, CallbacksOf(number));
+  return kept->Give(state_.roster.generation, CallbacksOf(number));
 }
 
 // The callbacks find the entry by its number, because it may be done already.
@@ -149,8 +144,8 @@ KeptEntry::Callbacks ElasticJob::CallbacksOf(EntryId number) {
   callbacks.allocate = [this, number](int tensor, const Shape& shape, void** output) {
     KeptEntry* kept = nullptr;
     {
-      const MutexLock lock(&mutex_);
-      kept = kept_.Find(number);
+      const MutexLock lock(&state_.mutex);
+      kept = state_.kept.Find(number);
     }
     // The engine has the entry, so it stays.
     if (kept == nullptr) return Status::Internal("a result comes after its end");
@@ -160,15 +155,15 @@ KeptEntry::Callbacks ElasticJob::CallbacksOf(EntryId number) {
     return Status::Ok();
   };
   callbacks.gathers = [this, number](int tensor, const std::vector<int64_t>& first_dims) {
-    const MutexLock lock(&mutex_);
-    KeptEntry* const kept = kept_.Find(number);
+    const MutexLock lock(&state_.mutex);
+    KeptEntry* const kept = state_.kept.Find(number);
     if (kept == nullptr) return;
     kept->found->first_dims[static_cast<size_t>(tensor)] = first_dims;
     if (kept->entry.extras().gathers) kept->entry.extras().gathers(tensor, first_dims);
   };
   callbacks.number = [this, number](int64_t value) {
-    const MutexLock lock(&mutex_);
-    KeptEntry* const kept = kept_.Find(number);
+    const MutexLock lock(&state_.mutex);
+    KeptEntry* const kept = state_.kept.Find(number);
     if (kept == nullptr) return;
     kept->found->number = value;
     kept->entry.extras().number(value);
@@ -182,21 +177,22 @@ void ElasticJob::OnDone(EntryId number, const Status& status) {
   std::shared_ptr<Engine> again;
   Status why = status;
   {
-    const MutexLock lock(&mutex_);
-    KeptEntry* const kept = kept_.Find(number);
+    const MutexLock lock(&state_.mutex);
+    KeptEntry* const kept = state_.kept.Find(number);
     if (kept == nullptr) return;  // a copy has completed it
-    const bool waits = status.code() == StatusCode::kAborted && !stopped_ && !kept->cancelled &&
-                       (kept->survives() || by_commits_);
-    if (waits && kept->generation >= goes_back_from_) {
+    const bool waits = status.code() == StatusCode::kAborted && !state_.stopped &&
+                       !kept->cancelled && (kept->survives() || state_.by_commits);
+    if (waits && kept->generation >= state_.goes_back_from) {
       // It waits for the next generation, which may exist already.
-      if (takes_entries_ && kept->generation != roster_.generation) again = engine_;
+      if (state_.takes_entries && kept->generation != state_.roster.generation)
+        again = state_.engine;
       kept->TakeBack(status);
     } else {
       if (waits) why = GoesOnFromCommit();
       if (status.ok()) failpoints_.Pass(Failpoint::kCollectiveWritten);
-      NoteOutcome(number, kept, status);
+      state_.NoteOutcome(number, kept, status);
       if (status.ok()) failpoints_.Pass(Failpoint::kResultKept);
-      over = Remove(number);
+      over = state_.Remove(number);
     }
   }
   if (again != nullptr) SubmitTo(again.get(), number);
@@ -205,18 +201,12 @@ void ElasticJob::OnDone(EntryId number, const Status& status) {
   if (why.ok()) failpoints_.Pass(Failpoint::kCollectiveDone);
 }
 
-void ElasticJob::NoteOutcome(EntryId number, KeptEntry* kept, const Status& status) {
-  if (!status.ok() && !status.by_agreement()) return;
-  if (!kept->survives() || roster_.size() == 1) return;
-  ledger_.Done(status.ok() ? kept->ResultOf() : kept->ResultOf(status), number, next_);
-}
-
 // Adds barriers, because not all collectives wait for every rank: a loop of allgathers would
 // otherwise keep all its results.
 void ElasticJob::LetGoBy(Engine* engine) {
   engine->BarrierEvery(kHeldBytes, [this] {
-    const MutexLock lock(&mutex_);
-    ledger_.LetGo();
+    const MutexLock lock(&state_.mutex);
+    state_.ledger.LetGo();
   });
 }
 
@@ -225,14 +215,14 @@ void ElasticJob::Cancel(EntryId number) {
   std::shared_ptr<Engine> engine;
   EntryId id = 0;
   {
-    const MutexLock lock(&mutex_);
-    KeptEntry* const kept = kept_.Find(number);
+    const MutexLock lock(&state_.mutex);
+    KeptEntry* const kept = state_.kept.Find(number);
     if (kept == nullptr) return;
     kept->cancelled = true;
     if (kept->is_free()) {
-      over = Remove(number);
+      over = state_.Remove(number);
     } else {
-      engine = engine_;
+      engine = state_.engine;
       id = kept->withdrawal->Ask();
     }
   }
@@ -241,17 +231,6 @@ void ElasticJob::Cancel(EntryId number) {
   } else if (id != 0) {
     engine->Cancel(id);
   }
-}
-
-void ElasticJob::FailAll(const std::function<bool(const KeptEntry&)>& which, const Status& why) {
-  std::vector<KeptPtr> failed;
-  {
-    const MutexLock lock(&mutex_);
-    for (EntryId next = kept_.NextAfter(0, which); next != 0; next = kept_.NextAfter(next, which)) {
-      failed.push_back(Remove(next));
-    }
-  }
-  for (const KeptPtr& kept : failed) kept->entry.done(kept->why.ok() ? why : kept->why);
 }
 
 // --- the thread that follows the membership ---
@@ -264,13 +243,13 @@ void ElasticJob::Run() {
     std::optional<Roster> roster;
     const Status status = membership_->Next(seen, kLook, &roster);
     {
-      const MutexLock lock(&mutex_);
-      if (stopped_) return changed_.NotifyAll();
-      stopped_ = !status.ok();
+      const MutexLock lock(&state_.mutex);
+      if (state_.stopped) return state_.changed.NotifyAll();
+      state_.stopped = !status.ok();
     }
     const auto is_free = [](const KeptEntry& kept) { return kept.is_free(); };
     if (!status.ok()) {
-      FailAll(is_free, status);
+      state_.FailAll(is_free, status);
       continue;
     }
     if (roster.has_value()) {
@@ -290,25 +269,25 @@ void ElasticJob::Run() {
                    "), and no later one has been announced. If the job hangs, end it.");
     }
     const auto since = now - limit_;
-    FailAll([&](const KeptEntry& kept) { return is_free(kept) && kept.waits_since < since; },
-            MembersChange());
+    state_.FailAll([&](const KeptEntry& kept) { return is_free(kept) && kept.waits_since < since; },
+                   MembersChange());
   }
 }
 
 // If no rank is left with the state of the training, there is nothing to join.
 void ElasticJob::GiveUpIfNew() {
-  const MutexLock lock(&mutex_);
-  stopped_ = stopped_ || engine_ == nullptr;
+  const MutexLock lock(&state_.mutex);
+  state_.stopped = state_.stopped || state_.engine == nullptr;
 }
 
 Status ElasticJob::TakeUp(const Roster& roster) {
   std::shared_ptr<Engine> engine;
   Roster before;
   {
-    const MutexLock lock(&mutex_);
-    takes_entries_ = false;
-    engine = engine_;
-    before = roster_;
+    const MutexLock lock(&state_.mutex);
+    state_.takes_entries = false;
+    engine = state_.engine;
+    before = state_.roster;
   }
   if (engine != nullptr) {
     engine->Abandon(MembersChange());
@@ -319,12 +298,15 @@ Status ElasticJob::TakeUp(const Roster& roster) {
   std::shared_ptr<Engine> opened;
   TFHVD_RETURN_IF_ERROR(open_(
       roster, &monitor,
-      [&](Communicator* everyone) { return ReconcileWith(before, roster, everyone); }, &opened));
+      [&](Communicator* everyone) {
+        return Reconciler(&state_, log_, failpoints_).Run(before, roster, everyone);
+      },
+      &opened));
   LetGoBy(opened.get());
   {
-    const MutexLock lock(&mutex_);
-    engine_ = opened;
-    roster_ = roster;
+    const MutexLock lock(&state_.mutex);
+    state_.engine = opened;
+    state_.roster = roster;
   }
   failpoints_.Pass(Failpoint::kEngineTaken);
   Resubmit(opened);
@@ -338,11 +320,11 @@ void ElasticJob::Resubmit(const std::shared_ptr<Engine>& engine) {
   EntryId last = 0;
   while (true) {
     {
-      const MutexLock lock(&mutex_);
-      last = kept_.NextAfter(last, [](const KeptEntry& kept) { return kept.is_free(); });
-      if (last == 0 || stopped_ || !engine->health().ok()) {
-        takes_entries_ = true;
-        changed_.NotifyAll();
+      const MutexLock lock(&state_.mutex);
+      last = state_.kept.NextAfter(last, [](const KeptEntry& kept) { return kept.is_free(); });
+      if (last == 0 || state_.stopped || !engine->health().ok()) {
+        state_.takes_entries = true;
+        state_.changed.NotifyAll();
         return;
       }
     }

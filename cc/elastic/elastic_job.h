@@ -22,6 +22,9 @@
 // and no entry is pending; that is the program's protocol (tfhvd/ops/admission.py). If a rank fails
 // before the first engine exists, the others wait for a roster in the same way.
 //
+// The steps that the members of a new generation take together are Reconciler's; both work on one
+// ElasticState.
+//
 // Any thread, except the destructor. Calls `done` of entries without holding a lock.
 #pragma once
 
@@ -41,9 +44,8 @@
 #include "cc/comm/communicator.h"
 #include "cc/comm/membership.h"
 #include "cc/comm/wait_monitor.h"
-#include "cc/elastic/kept_entries.h"
+#include "cc/elastic/elastic_state.h"
 #include "cc/elastic/kept_entry.h"
-#include "cc/elastic/ledger.h"
 #include "cc/engine/engine.h"
 #include "cc/flow/entry.h"
 #include "cc/memory/block_cache.h"
@@ -97,29 +99,17 @@ class ElasticJob {
   void Stop();
 
  private:
-  using KeptPtr = KeptEntry::Pointer;
+  using KeptPtr = ElasticState::KeptPtr;
 
   void Run();
-  void GiveUpIfNew() TFHVD_EXCLUDES(mutex_);
-  Status TakeUp(const Roster& roster) TFHVD_EXCLUDES(mutex_);
-  Status ReconcileWith(const Roster& before, const Roster& roster, Communicator* everyone)
-      TFHVD_EXCLUDES(mutex_);
-  Status ShareCountsWith(const Roster& before, Communicator* everyone) TFHVD_EXCLUDES(mutex_);
-  void FailUntilGoneBack(int generation) TFHVD_EXCLUDES(mutex_);
-  Position OwnPosition(bool lost_some) TFHVD_EXCLUDES(mutex_);
-  void CatchUp(int64_t barriers) TFHVD_EXCLUDES(mutex_);
-  Status Fetch(const Turn& turn, char* data) TFHVD_EXCLUDES(mutex_);
-  void Take(const Outcome& outcome, const char* data) TFHVD_EXCLUDES(mutex_);
-  void Resubmit(const std::shared_ptr<Engine>& engine) TFHVD_EXCLUDES(mutex_);
-  void SubmitTo(Engine* engine, EntryId number) TFHVD_EXCLUDES(mutex_);
-  Entry Give(EntryId number, KeptEntry* kept) TFHVD_REQUIRES(mutex_);
+  void GiveUpIfNew() TFHVD_EXCLUDES(state_.mutex);
+  Status TakeUp(const Roster& roster) TFHVD_EXCLUDES(state_.mutex);
+  void Resubmit(const std::shared_ptr<Engine>& engine) TFHVD_EXCLUDES(state_.mutex);
+  void SubmitTo(Engine* engine, EntryId number) TFHVD_EXCLUDES(state_.mutex);
+  Entry Give(EntryId number, KeptEntry* kept) TFHVD_REQUIRES(state_.mutex);
   KeptEntry::Callbacks CallbacksOf(EntryId number);
-  KeptPtr Remove(EntryId number) TFHVD_REQUIRES(mutex_);
-  void OnDone(EntryId number, const Status& status) TFHVD_EXCLUDES(mutex_);
+  void OnDone(EntryId number, const Status& status) TFHVD_EXCLUDES(state_.mutex);
   void LetGoBy(Engine* engine);
-  void NoteOutcome(EntryId number, KeptEntry* kept, const Status& status) TFHVD_REQUIRES(mutex_);
-  void FailAll(const std::function<bool(const KeptEntry&)>& which, const Status& why)
-      TFHVD_EXCLUDES(mutex_);
 
   Membership* const membership_;  // Not owned.
   const Open open_;
@@ -129,19 +119,7 @@ class ElasticJob {
 
   BlockCache blocks_;  // of entries
 
-  mutable Mutex mutex_;
-  mutable CondVar changed_;
-  mutable CondVar idle_;  // separate, so that steps wake only its waiters
-  std::shared_ptr<Engine> engine_ TFHVD_GUARDED_BY(mutex_);
-  Roster roster_ TFHVD_GUARDED_BY(mutex_);
-  bool takes_entries_ TFHVD_GUARDED_BY(mutex_) = true;  // whether engine_ takes entries
-  bool stopped_ TFHVD_GUARDED_BY(mutex_) = false;
-  bool by_commits_ TFHVD_GUARDED_BY(mutex_) = false;  // some rank has had entries on accelerators
-  Status refusal_ TFHVD_GUARDED_BY(mutex_);  // of entries until GoBack; ok: entries are taken
-  int goes_back_from_ TFHVD_GUARDED_BY(mutex_) = 0;  // the last generation that had to go back
-  EntryId next_ TFHVD_GUARDED_BY(mutex_) = 1;
-  KeptEntries kept_ TFHVD_GUARDED_BY(mutex_);  // from Submit to their `done`
-  Ledger ledger_ TFHVD_GUARDED_BY(mutex_);
+  ElasticState state_;
 
   std::thread thread_;
 };
