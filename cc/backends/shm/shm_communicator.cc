@@ -39,11 +39,8 @@ ShmCommunicator::ShmCommunicator(std::shared_ptr<SharedMemory> memory, int rank,
       ranks_(ranks),
       options_(options),
       note_(reinterpret_cast<AbortNote*>(memory_->data())),
-      from_(ranks),
-      sources_(ranks),
-      values_(memory_->data() + kNoteBytes, rank, ranks, options.slot_bytes, this),
-      results_(memory_->data() + kNoteBytes + Exchange::SizeFor(ranks, options.slot_bytes), rank,
-               ranks, options.slot_bytes, this) {}
+      blocks_(memory_->data() + kNoteBytes, rank, ranks, options.slot_bytes, options.stores, this),
+      all_reduce_(&blocks_, options_) {}
 
 int ShmCommunicator::JobRank(int rank) const {
   return options_.job_ranks.empty() ? rank : options_.job_ranks[static_cast<size_t>(rank)];
@@ -65,18 +62,20 @@ Status ShmCommunicator::OnPeerWait(int rank, double waited_seconds) {
 
 void ShmCommunicator::Abort(const Status& why) {
   note_->Leave(why);
-  values_.WakeEveryone();
-  results_.WakeEveryone();
+  blocks_.values.WakeEveryone();
+  blocks_.results.WakeEveryone();
 }
 
-TimedBlock ShmCommunicator::NewBlock(StoreChoice* choice, int64_t bytes) const {
-  return options_.stores.has_value() ? TimedBlock(*options_.stores) : TimedBlock(choice, bytes);
+Status ShmCommunicator::AllReduce(const void* in, void* out, int64_t count, DType dtype,
+                                  const Reduction& reduction) {
+  TFHVD_RETURN_IF_ERROR(Poll());
+  return all_reduce_.Run(in, out, count, dtype, reduction);
 }
 
-void ShmCommunicator::CopyIn(char* slot, const char* from, int64_t bytes, StoreIn stores) {
-  SlotWriter writer(slot, stores, &near_);
-  writer.Add(from, bytes);
-  writer.End();
+Status ShmCommunicator::AllReduceSpans(const std::vector<Span>& spans, DType dtype,
+                                       const Reduction& reduction) {
+  TFHVD_RETURN_IF_ERROR(Poll());
+  return all_reduce_.RunSpans(spans, dtype, reduction);
 }
 
 Status ShmCommunicator::AllGather(const void* in, void* out, const std::vector<int64_t>& bytes) {
@@ -93,27 +92,28 @@ Status ShmCommunicator::AllGather(const void* in, void* out, const std::vector<i
     std::memmove(to[rank_], from, static_cast<size_t>(bytes[rank_]));
   }
   const int64_t most = *std::max_element(bytes.begin(), bytes.end());
-  for (int64_t done = 0; done < most; done += values_.slot_bytes()) {
+  for (int64_t done = 0; done < most; done += blocks_.values.slot_bytes()) {
     const auto part = [&](int r) {
-      return std::clamp<int64_t>(bytes[r] - done, 0, values_.slot_bytes());
+      return std::clamp<int64_t>(bytes[r] - done, 0, blocks_.values.slot_bytes());
     };
-    const uint32_t round = value_round_++;
-    TimedBlock block = NewBlock(&gathered_, std::min(most - done, values_.slot_bytes()));
+    const uint32_t round = blocks_.value_round++;
+    TimedBlock block =
+        blocks_.NewBlock(&gathered_, std::min(most - done, blocks_.values.slot_bytes()));
     char* slot = nullptr;
-    TFHVD_RETURN_IF_ERROR(values_.Claim(round, &slot));
+    TFHVD_RETURN_IF_ERROR(blocks_.values.Claim(round, &slot));
     {
       const TimedBlock::Work work(&block);
-      CopyIn(slot, to[rank_] + done, part(rank_), block.stores());
+      blocks_.CopyIn(slot, to[rank_] + done, part(rank_), block.stores());
     }
-    values_.Post(round);
+    blocks_.values.Post(round);
     for (int i = 1; i < ranks_; ++i) {
       const int r = (rank_ + i) % ranks_;
       const char* theirs = nullptr;
-      TFHVD_RETURN_IF_ERROR(values_.Read(round, r, &theirs));
+      TFHVD_RETURN_IF_ERROR(blocks_.values.Read(round, r, &theirs));
       const TimedBlock::Work work(&block);
       if (part(r) > 0) std::memcpy(to[r] + done, theirs, static_cast<size_t>(part(r)));
     }
-    values_.Done(round);
+    blocks_.values.Done(round);
     block.End();
   }
   return Status::Ok();
@@ -122,24 +122,24 @@ Status ShmCommunicator::AllGather(const void* in, void* out, const std::vector<i
 Status ShmCommunicator::Broadcast(void* buffer, int64_t bytes, int root) {
   TFHVD_RETURN_IF_ERROR(Poll());
   char* data = static_cast<char*>(buffer);
-  for (int64_t done = 0; done < bytes; done += values_.slot_bytes()) {
-    const int64_t part = std::min(values_.slot_bytes(), bytes - done);
-    const uint32_t round = value_round_++;
-    TimedBlock block = NewBlock(&broadcast_, part);
+  for (int64_t done = 0; done < bytes; done += blocks_.values.slot_bytes()) {
+    const int64_t part = std::min(blocks_.values.slot_bytes(), bytes - done);
+    const uint32_t round = blocks_.value_round++;
+    TimedBlock block = blocks_.NewBlock(&broadcast_, part);
     if (rank_ == root) {
       char* slot = nullptr;
-      TFHVD_RETURN_IF_ERROR(values_.Claim(round, &slot));
+      TFHVD_RETURN_IF_ERROR(blocks_.values.Claim(round, &slot));
       const TimedBlock::Work work(&block);
-      CopyIn(slot, data + done, part, block.stores());
+      blocks_.CopyIn(slot, data + done, part, block.stores());
     }
-    values_.Post(round);
+    blocks_.values.Post(round);
     if (rank_ != root) {
       const char* theirs = nullptr;
-      TFHVD_RETURN_IF_ERROR(values_.Read(round, root, &theirs));
+      TFHVD_RETURN_IF_ERROR(blocks_.values.Read(round, root, &theirs));
       const TimedBlock::Work work(&block);
       std::memcpy(data + done, theirs, static_cast<size_t>(part));
     }
-    values_.Done(round);
+    blocks_.values.Done(round);
     block.End();
   }
   return Status::Ok();
@@ -160,13 +160,14 @@ Status ShmCommunicator::ReduceScatter(const void* in, void* out, const std::vect
     return std::clamp<int64_t>(counts[rank] * item - at, 0, lane);
   };
   const auto fill = [&](int rank, int64_t at, int64_t lane, char* slot, StoreIn stores) {
-    CopyIn(slot, begins[rank] + at, part(rank, at, lane), stores);
+    blocks_.CopyIn(slot, begins[rank] + at, part(rank, at, lane), stores);
   };
   const auto take = [&](int64_t at, int64_t lane) {
     const int64_t bytes = part(rank_, at, lane);
     if (bytes == 0) return;
-    for (int r = 0; r < ranks_; ++r) sources_[r] = r == rank_ ? begins[r] + at : from_[r];
-    ReduceRanks(static_cast<char*>(out) + at, sources_.data(), ranks_, bytes / item, dtype,
+    for (int r = 0; r < ranks_; ++r)
+      blocks_.sources[r] = r == rank_ ? begins[r] + at : blocks_.from[r];
+    ReduceRanks(static_cast<char*>(out) + at, blocks_.sources.data(), ranks_, bytes / item, dtype,
                 reduction);
   };
   return ByLanes(most, fill, take);
@@ -174,31 +175,31 @@ Status ShmCommunicator::ReduceScatter(const void* in, void* out, const std::vect
 
 // Moves blocks of up to `most` bytes from every rank to every other. A round carries a lane of
 // bytes for each rank: `fill` copies into the slot, for each `rank`, the part of this rank's block
-// that begins at `at`; then `take` finds in `from_` the others' lanes for this rank.
+// that begins at `at`; then `take` finds in `blocks_.from` the others' lanes for this rank.
 template <typename Fill, typename Take>
 Status ShmCommunicator::ByLanes(int64_t most, const Fill& fill, const Take& take) {
-  const int64_t lane = values_.slot_bytes() / ranks_ / Exchange::kLine * Exchange::kLine;
+  const int64_t lane = blocks_.values.slot_bytes() / ranks_ / Exchange::kLine * Exchange::kLine;
   for (int64_t at = 0; at < most; at += lane) {
-    const uint32_t round = value_round_++;
-    TimedBlock block = NewBlock(&in_lanes_, std::min(lane, most - at) * ranks_);
+    const uint32_t round = blocks_.value_round++;
+    TimedBlock block = blocks_.NewBlock(&in_lanes_, std::min(lane, most - at) * ranks_);
     char* slot = nullptr;
-    TFHVD_RETURN_IF_ERROR(values_.Claim(round, &slot));
+    TFHVD_RETURN_IF_ERROR(blocks_.values.Claim(round, &slot));
     {
       const TimedBlock::Work work(&block);
       for (int r = 0; r < ranks_; ++r) {
         if (r != rank_) fill(r, at, lane, slot + r * lane, block.stores());
       }
     }
-    values_.Post(round);
+    blocks_.values.Post(round);
     for (int r = 0; r < ranks_; ++r) {
-      TFHVD_RETURN_IF_ERROR(values_.Read(round, r, &from_[r]));
-      from_[r] += rank_ * lane;
+      TFHVD_RETURN_IF_ERROR(blocks_.values.Read(round, r, &blocks_.from[r]));
+      blocks_.from[r] += rank_ * lane;
     }
     {
       const TimedBlock::Work work(&block);
       take(at, lane);
     }
-    values_.Done(round);
+    blocks_.values.Done(round);
     block.End();
   }
   return Status::Ok();
@@ -229,14 +230,15 @@ Status ShmCommunicator::AllToAll(const void* in, const std::vector<int64_t>& sen
   TFHVD_RETURN_IF_ERROR(AllReduce(&most, &most, 1, DType::kInt64, max));
 
   const auto fill = [&](int rank, int64_t at, int64_t lane, char* slot, StoreIn stores) {
-    CopyIn(slot, from[rank] + at, std::clamp<int64_t>(send_bytes[rank] - at, 0, lane), stores);
+    blocks_.CopyIn(slot, from[rank] + at, std::clamp<int64_t>(send_bytes[rank] - at, 0, lane),
+                   stores);
   };
   const auto take = [&](int64_t at, int64_t lane) {
     // Each rank begins with its neighbour, so that the ranks do not all read the same memory.
     for (int i = 1; i < ranks_; ++i) {
       const int r = (rank_ + i) % ranks_;
       const int64_t bytes = std::clamp<int64_t>(recv_bytes[r] - at, 0, lane);
-      if (bytes > 0) std::memcpy(to[r] + at, from_[r], static_cast<size_t>(bytes));
+      if (bytes > 0) std::memcpy(to[r] + at, blocks_.from[r], static_cast<size_t>(bytes));
     }
   };
   return ByLanes(most, fill, take);
@@ -244,15 +246,15 @@ Status ShmCommunicator::AllToAll(const void* in, const std::vector<int64_t>& sen
 
 Status ShmCommunicator::Barrier() {
   TFHVD_RETURN_IF_ERROR(Poll());
-  const uint32_t round = value_round_++;
+  const uint32_t round = blocks_.value_round++;
   char* slot = nullptr;
-  TFHVD_RETURN_IF_ERROR(values_.Claim(round, &slot));
-  values_.Post(round);
+  TFHVD_RETURN_IF_ERROR(blocks_.values.Claim(round, &slot));
+  blocks_.values.Post(round);
   for (int r = 0; r < ranks_; ++r) {
     const char* ignored = nullptr;
-    TFHVD_RETURN_IF_ERROR(values_.Read(round, r, &ignored));
+    TFHVD_RETURN_IF_ERROR(blocks_.values.Read(round, r, &ignored));
   }
-  values_.Done(round);
+  blocks_.values.Done(round);
   return Status::Ok();
 }
 
