@@ -303,14 +303,6 @@ def test_no_two_headers_define_the_same_class():
     assert not twice, twice
 
 
-# Classes whose methods stand in several .cc today. This list may only shrink.
-SPLIT_CLASSES = {
-    "elastic/ElasticJob",
-    "execute/Executor",
-    "backends/shm/ShmCommunicator",
-}
-
-
 def test_a_class_has_its_methods_in_one_file():
     """A class that is too long for a file is several ideas: it is cut by these."""
     files: dict[str, set[str]] = {}
@@ -319,9 +311,7 @@ def test_a_class_has_its_methods_in_one_file():
             # A name may be another class in another folder.
             files.setdefault(f"{_folder(_short(path))}/{name}", set()).add(_short(path))
     split = {name: sorted(paths) for name, paths in files.items() if len(paths) > 1}
-    new = {name: paths for name, paths in split.items() if name not in SPLIT_CLASSES}
-    assert not new, f"cut them by idea: {new}"
-    assert split.keys() == SPLIT_CLASSES, f"no longer split: {SPLIT_CLASSES - split.keys()}"
+    assert not split, f"cut them by idea: {split}"
 
 
 def test_state_belongs_to_the_process_alone():

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cctype>
 #include <chrono>
-#include <set>
 #include <string>
 
 #include "cc/base/backoff.h"
+#include "cc/execute/run_collective.h"
 
 namespace tfhvd {
 namespace {
@@ -54,8 +54,8 @@ Status Executor::Run(const std::vector<Plan>& plans, std::vector<Agreed> agreed)
       const auto& number = a.entry.extras().number;
       const Status status = VerdictOn(piece.agreed, broken);
       if (status.ok() && number) number(a.decision.number);
-      if (observer_ != nullptr && observer_->on()) observer_->Done(a.entry.id, status);
-      End(std::move(a.entry), status, plan.device != DeviceKind::kHost);
+      phases_.Done(a.entry.id, status);
+      passes_.End(std::move(a.entry), status, plan.device != DeviceKind::kHost);
     }
     if (!broken.ok()) continue;
     broken = BarrierAfter(plan);
@@ -77,50 +77,13 @@ Status Executor::BarrierAfter(const Plan& plan) {
   return Status::Ok();
 }
 
-// Completes the entry; if it belongs to a backward pass, together with the rest of that pass.
-void Executor::End(Entry entry, const Status& status, bool on_accelerator) {
-  const EntryExtras& extras = entry.extras();
-  if (extras.backward_pass.empty() || accelerator_ == nullptr) return entry.done(status);
-  const std::pair<int32_t, std::string> name(entry.request->key.process_set, extras.backward_pass);
-  BackwardPass& pass = held_[name];
-  const bool whole = ++pass.ended == extras.buckets || !status.ok();
-  std::vector<Entry> ended;
-  if (whole) {
-    ended = std::move(pass.on_accelerator);
-    held_.erase(name);
-  }
-  if (!on_accelerator) {
-    entry.done(status);
-  } else if (whole) {
-    ended.push_back(std::move(entry));
-  } else {
-    pass.on_accelerator.push_back(std::move(entry));
-  }
-  Release(&ended, status);
-}
-
-// Makes the framework's streams wait for all work of the accelerator, whether or not it failed: the
-// framework may reuse the memory.
-void Executor::Release(std::vector<Entry>* entries, const Status& status) {
-  std::set<void*> streams;  // mostly a single one
-  for (const Entry& entry : *entries) streams.insert(entry.extras().stream);
-  for (void* const stream : streams) (void)accelerator_->Release(stream);
-  for (Entry& entry : *entries) entry.done(status);
-}
-
-void Executor::ReleaseAll(const Status& status) {
-  std::map<std::pair<int32_t, std::string>, BackwardPass> held;
-  held.swap(held_);
-  for (auto& [name, pass] : held) Release(&pass.on_accelerator, status);
-}
-
 Status Executor::Poll() {
   if (!retained_.empty() && Settled()) retained_.clear();
   // Asked first: a failure may also end the work.
   const bool rests = holds() && !accelerator_->busy();
   const Status status = WithTheRank(LookAtAccelerator());
   if (!status.ok()) Break(status, /*on_accelerator=*/true);
-  if (!status.ok() || rests) ReleaseAll(status);
+  if (!status.ok() || rests) passes_.ReleaseAll(status);
   return status;
 }
 
@@ -206,7 +169,7 @@ void Executor::Retain(const Plan& plan, const std::vector<Agreed>& agreed,
 
 void Executor::CompleteRest() {
   for (auto& [entry, why] : incomplete_) {
-    if (observer_ != nullptr && observer_->on()) observer_->Done(entry.id, why);
+    phases_.Done(entry.id, why);
     entry.done(why);
   }
   incomplete_.clear();
@@ -228,7 +191,7 @@ void Executor::AbortAccelerator(const Status& why) {
 }
 
 void Executor::Finish(const Status& lost, double seconds) {
-  ReleaseAll(lost);
+  passes_.ReleaseAll(lost);
   if (!lost.ok()) {
     for (const auto& [process_set, communicator] : communicators_) communicator->Abort(lost);
     return AbortAccelerator(lost);
@@ -243,46 +206,25 @@ void Executor::Finish(const Status& lost, double seconds) {
   }
 }
 
-// Returns the device and the communicator for `plan`.
-Status Executor::Choose(const Plan& plan, Communicator** communicator) {
+// Finds the device and the communicators for `plan`.
+Status Executor::Choose(const Plan& plan, PlanContext* context) {
   const auto found = communicators_.find(plan.process_set);
   if (found == communicators_.end()) {
     return Status::Internal("there is no communicator for process set " +
                             std::to_string(plan.process_set));
   }
-  device_ = host_;
-  *communicator = found->second;
+  *context = {host_, false, found->second, found->second, sets_, &phases_, &on_device_wait_};
   if (plan.device == DeviceKind::kHost) return Status::Ok();
   if (accelerator_ == nullptr) return Status::Internal("there is no device for GPU tensors");
-  device_ = accelerator_;
   std::unique_ptr<Communicator>& own = on_accelerator_[plan.process_set];
   if (own == nullptr) {
     TFHVD_RETURN_IF_ERROR(backend_->Open(found->second, &own));
     own->SetWaitMonitor(monitor_);
   }
-  *communicator = own.get();
+  context->device = accelerator_;
+  context->on_accelerator = true;
+  context->communicator = own.get();
   return Status::Ok();
-}
-
-// Records the entries whose phases the observer wants.
-void Executor::Observe(const Plan& plan, const std::vector<Agreed>& agreed) {
-  observed_.clear();
-  if (observer_ == nullptr || !observer_->on()) return;
-  observer_->Carries(plan);
-  for (const Piece& piece : plan.pieces) {
-    const EntryId id = agreed[piece.agreed].entry.id;
-    if (observed_.empty() || observed_.back() != id) observed_.push_back(id);  // once for a group
-  }
-}
-
-Executor::Phase::Phase(const Executor* executor, const char* carrier, const char* call)
-    : executor_(executor) {
-  if (executor_->observed_.empty()) return;
-  executor_->observer_->Begin(executor_->observed_, carrier, call);
-}
-
-Executor::Phase::~Phase() {
-  if (!executor_->observed_.empty()) executor_->observer_->End(executor_->observed_);
 }
 
 Status Executor::RunPlan(const Plan& plan, std::vector<Agreed>* agreed) {
@@ -304,65 +246,78 @@ std::string Executor::Named(const std::string& does) const {
 }
 
 Status Executor::RunStages(const Plan& plan, std::vector<Agreed>* agreed) {
-  Observe(plan, *agreed);
-  Communicator* communicator = nullptr;
-  TFHVD_RETURN_IF_ERROR(Choose(plan, &communicator));
+  phases_.BeginPlan(plan, *agreed);
+  PlanContext context;
+  TFHVD_RETURN_IF_ERROR(Choose(plan, &context));
   for (const Piece& piece : plan.pieces) {
     const Entry& entry = (*agreed)[piece.agreed].entry;
-    if (!entry.placeholder) TFHVD_RETURN_IF_ERROR(device_->Await(entry.extras().ready));
+    if (!entry.placeholder) TFHVD_RETURN_IF_ERROR(context.device->Await(entry.extras().ready));
   }
-  Room room;
-  TFHVD_RETURN_IF_ERROR(MakeRoom(plan, communicator, agreed, &room));
+  PlanMemory memory;
+  TFHVD_RETURN_IF_ERROR(GetMemory(context, plan, agreed, &memory));
   std::vector<int64_t> lacks;
-  TFHVD_RETURN_IF_ERROR(TellLacks(plan, room, &lacks));
-  if (!lacks.empty()) return RunWithout(plan, room, lacks, agreed);
-  TFHVD_RETURN_IF_ERROR(Enqueue(plan, communicator, &room, *agreed));
+  TFHVD_RETURN_IF_ERROR(ShareLacks(context, plan, memory, &lacks));
+  if (!lacks.empty()) return RunWithout(plan, memory, lacks, agreed);
+  TFHVD_RETURN_IF_ERROR(Enqueue(context, plan, *agreed, &memory));
   for (const Piece& piece : plan.pieces) {
     const Entry& entry = (*agreed)[piece.agreed].entry;
-    if (!entry.placeholder) TFHVD_RETURN_IF_ERROR(LetFollow(entry));
+    if (!entry.placeholder) TFHVD_RETURN_IF_ERROR(LetFollow(entry, context.device));
   }
   return Status::Ok();
 }
 
 // Makes the framework's stream wait for the collective: now; or when the submitter wants, which
 // then gets a mark (`finished`); or with the last entry of the backward pass.
-Status Executor::LetFollow(const Entry& entry) {
+Status Executor::LetFollow(const Entry& entry, Device* device) {
   const EntryExtras& extras = entry.extras();
-  if (!extras.finished && extras.backward_pass.empty()) return device_->Release(extras.stream);
+  if (!extras.finished && extras.backward_pass.empty()) return device->Release(extras.stream);
   std::shared_ptr<void> mark;
-  TFHVD_RETURN_IF_ERROR(device_->MarkEnd(&mark));
+  TFHVD_RETURN_IF_ERROR(device->MarkEnd(&mark));
   if (extras.finished) extras.finished(std::move(mark));
   return Status::Ok();
 }
 
-Status Executor::Enqueue(const Plan& plan, Communicator* communicator, Room* room,
-                         const std::vector<Agreed>& agreed) {
+Status Executor::Enqueue(const PlanContext& context, const Plan& plan,
+                         const std::vector<Agreed>& agreed, PlanMemory* memory) {
   switch (plan.kind) {
-    case Collective::kAllReduce:
-      return AllReduce(plan, communicator, *room, agreed);
-    case Collective::kAdasum:
-      return RunAdasum(plan, room, agreed);
-    case Collective::kBroadcast:
-      return Broadcast(plan, communicator, *room, agreed);
-    case Collective::kAllGather:
-      return AllGather(plan, communicator, *room, agreed);
-    case Collective::kBarrier: {
-      const Phase phase(this, communicator->name(), "_BARRIER");
-      return communicator->Barrier();
-    }
     case Collective::kJoin:
       return Status::Ok();  // the agreement is the whole work
     case Collective::kAddProcessSet:
       return AddProcessSet(agreed[plan.pieces[0].agreed]);
     case Collective::kRemoveProcessSet:
       return RemoveProcessSet(agreed[plan.pieces[0].agreed]);
-    case Collective::kReduceScatter:
-      return ReduceScatter(plan, communicator, *room, agreed);
-    case Collective::kAllToAll:
-      return AllToAll(plan, communicator, *room, agreed);
+    default:
+      return RunCollective(context, plan, agreed, memory);
   }
-  return Status::Internal("there is no collective of number " +
-                          std::to_string(static_cast<int>(plan.kind)));
+}
+
+// Called if some rank lacks memory. Runs each tensor separately, so that only those fail that have
+// to.
+Status Executor::RunWithout(const Plan& plan, const PlanMemory& memory,
+                            const std::vector<int64_t>& lacks, std::vector<Agreed>* agreed) {
+  if (plan.pieces.size() == 1) {
+    const int index = plan.pieces[0].agreed;
+    const Request& request = *(*agreed)[index].entry.request;
+    const bool told = memory.lacks > 0 && memory.why.code() != StatusCode::kUnavailable;
+    Status why = told ? memory.why : LackOf(request, *sets_->Find(plan.process_set), lacks);
+    failed_.emplace_back(index, std::move(why).ByAgreement());
+    return Status::Ok();
+  }
+  for (const Piece& piece : plan.pieces) {
+    Plan alone = plan;
+    alone.pieces = {piece};
+    alone.bytes = piece.bytes;
+    TFHVD_RETURN_IF_ERROR(RunStages(alone, agreed));
+  }
+  return Status::Ok();
+}
+
+// Returns the status of the entry with this index.
+Status Executor::VerdictOn(int agreed, const Status& broken) const {
+  if (!broken.ok() || failed_.empty()) return broken;
+  const auto found = std::find_if(failed_.begin(), failed_.end(),
+                                  [agreed](const auto& failed) { return failed.first == agreed; });
+  return found == failed_.end() ? broken : found->second;
 }
 
 Status Executor::AddProcessSet(const Agreed& agreed) {
