@@ -173,7 +173,7 @@ class Failpoints::Armed {
  public:
   explicit Armed(std::vector<Trap> traps) : traps_(std::move(traps)) {}
 
-  void Pass(Failpoint point) TFHVD_EXCLUDES(mutex_) {
+  void Hit(Failpoint point) TFHVD_EXCLUDES(mutex_) {
     const MutexLock lock(&mutex_);
     for (Trap& trap : traps_) {
       if (trap.earlier_left > 0) {
@@ -216,6 +216,6 @@ Status Failpoints::Parse(const std::string& text, int rank, Failpoints* out) {
   return Status::Ok();
 }
 
-void Failpoints::PassArmed(Failpoint point) const { armed_->Pass(point); }
+void Failpoints::HitArmed(Failpoint point) const { armed_->Hit(point); }
 
 }  // namespace tfhvd

@@ -111,13 +111,13 @@ class Failpoints {
 
   // Records that this process has reached a place. Costs one comparison of a pointer if no test has
   // named a failpoint of this rank.
-  void Pass(Failpoint point) const {
-    if (armed_ != nullptr) PassArmed(point);
+  void Hit(Failpoint point) const {
+    if (armed_ != nullptr) HitArmed(point);
   }
 
  private:
   class Armed;
-  void PassArmed(Failpoint point) const;
+  void HitArmed(Failpoint point) const;
 
   std::shared_ptr<Armed> armed_;  // null: no failpoint of this rank is named
 };

@@ -189,16 +189,16 @@ void ElasticJob::OnDone(EntryId number, const Status& status) {
       kept->TakeBack(status);
     } else {
       if (waits) why = GoesOnFromCommit();
-      if (status.ok()) failpoints_.Pass(Failpoint::kCollectiveWritten);
+      if (status.ok()) failpoints_.Hit(Failpoint::kCollectiveWritten);
       state_.NoteOutcome(number, kept, status);
-      if (status.ok()) failpoints_.Pass(Failpoint::kResultKept);
+      if (status.ok()) failpoints_.Hit(Failpoint::kResultKept);
       over = state_.Remove(number);
     }
   }
   if (again != nullptr) SubmitTo(again.get(), number);
   if (over == nullptr) return;
   over->entry.done(why);
-  if (why.ok()) failpoints_.Pass(Failpoint::kCollectiveDone);
+  if (why.ok()) failpoints_.Hit(Failpoint::kCollectiveDone);
 }
 
 // Adds barriers, because not all collectives wait for every rank: a loop of allgathers would
@@ -254,7 +254,7 @@ void ElasticJob::Run() {
     }
     if (roster.has_value()) {
       seen = roster->generation;
-      failpoints_.Pass(Failpoint::kRosterRead);
+      failpoints_.Hit(Failpoint::kRosterRead);
       taken = TakeUp(*roster);
       warn_at = std::chrono::steady_clock::now() + kWarnAfter;
       if (!taken.ok()) log_.Info("generation " + std::to_string(seen) + ": " + taken.message());
@@ -293,7 +293,7 @@ Status ElasticJob::TakeUp(const Roster& roster) {
     engine->Abandon(MembersChange());
     (void)engine->WaitUntilOver(std::numeric_limits<double>::infinity());
   }
-  failpoints_.Pass(Failpoint::kEngineAbandoned);
+  failpoints_.Hit(Failpoint::kEngineAbandoned);
   LaterGeneration monitor(membership_, roster.generation);
   std::shared_ptr<Engine> opened;
   TFHVD_RETURN_IF_ERROR(open_(
@@ -308,9 +308,9 @@ Status ElasticJob::TakeUp(const Roster& roster) {
     state_.engine = opened;
     state_.roster = roster;
   }
-  failpoints_.Pass(Failpoint::kEngineTaken);
+  failpoints_.Hit(Failpoint::kEngineTaken);
   Resubmit(opened);
-  failpoints_.Pass(Failpoint::kEntriesTaken);
+  failpoints_.Hit(Failpoint::kEntriesTaken);
   return Status::Ok();
 }
 
@@ -329,7 +329,7 @@ void ElasticJob::Resubmit(const std::shared_ptr<Engine>& engine) {
       }
     }
     SubmitTo(engine.get(), last);
-    failpoints_.Pass(Failpoint::kEntryResubmitted);
+    failpoints_.Hit(Failpoint::kEntryResubmitted);
   }
 }
 

@@ -20,7 +20,7 @@ Status Reconciler::Run(const Roster& before, const Roster& roster, Communicator*
       &shared));
   if (shared.go_back) FailUntilGoneBack(roster.generation);
   if (shared.some_are_new) TFHVD_RETURN_IF_ERROR(ShareCountsWith(before, everyone));
-  failpoints_.Pass(Failpoint::kReconciled);
+  failpoints_.Hit(Failpoint::kReconciled);
   // Every rank has now done the same collectives. All ranks do the remaining ones together.
   {
     const MutexLock lock(&state_->mutex);
@@ -64,9 +64,9 @@ Status Reconciler::ShareCountsWith(const Roster& before, Communicator* everyone)
     if (state_->engine != nullptr) own = state_->ledger.EncodeCounts();
   }
   std::string counts;
-  failpoints_.Pass(Failpoint::kCountsSharing);
+  failpoints_.Hit(Failpoint::kCountsSharing);
   TFHVD_RETURN_IF_ERROR(ShareCounts(own, everyone, &counts));
-  failpoints_.Pass(Failpoint::kCountsShared);
+  failpoints_.Hit(Failpoint::kCountsShared);
   if (counts.empty()) {
     return before.size() > 0
                ? Status::Ok()

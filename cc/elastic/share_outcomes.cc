@@ -27,9 +27,9 @@ Status ShareOutcomes(const Position& own, Communicator* everyone,
                      const std::function<void(const Outcome& outcome, const char* data)>& take,
                      const Failpoints& failpoints, Shared* shared) {
   std::vector<Position> positions;
-  failpoints.Pass(Failpoint::kPositionsSending);
+  failpoints.Hit(Failpoint::kPositionsSending);
   TFHVD_RETURN_IF_ERROR(GatherPositions(own, everyone, &positions));
-  failpoints.Pass(Failpoint::kPositionsShared);
+  failpoints.Hit(Failpoint::kPositionsShared);
   const auto some = [&positions](bool Position::* says) {
     return std::any_of(positions.begin(), positions.end(),
                        [says](const Position& position) { return position.*says; });
@@ -45,13 +45,13 @@ Status ShareOutcomes(const Position& own, Communicator* everyone,
     std::vector<char> data(static_cast<size_t>(total));
     if (everyone->rank() == copy.root) {
       TFHVD_RETURN_IF_ERROR(fetch(copy.outcome.turn, data.data()));
-      failpoints.Pass(Failpoint::kCopyFetched);
+      failpoints.Hit(Failpoint::kCopyFetched);
     }
     if (total > 0) TFHVD_RETURN_IF_ERROR(everyone->Broadcast(data.data(), total, copy.root));
-    failpoints.Pass(Failpoint::kCopySent);
+    failpoints.Hit(Failpoint::kCopySent);
     take(copy.outcome, data.data());
   }
-  if (!copies.empty()) failpoints.Pass(Failpoint::kCopiesDone);
+  if (!copies.empty()) failpoints.Hit(Failpoint::kCopiesDone);
   shared->copied = static_cast<int64_t>(copies.size());
   return Status::Ok();
 }

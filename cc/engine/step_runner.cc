@@ -55,7 +55,7 @@ StepRunner::Progress StepRunner::Run(double now, bool may_go_on, std::vector<Agr
   if (held_.empty() && wish != VoteRounds::Wish::kAbort) (void)queue_->TakeBucket(&held_);
   const VoteRounds::Progress progress = votes_.Step(wish, !held_.empty());
   if (votes_.voted() && !voted) {
-    config_.failpoints.Pass(Failpoint::kVoteCast);
+    config_.failpoints.Hit(Failpoint::kVoteCast);
     voted_at_ = now;
     votes_reported_ = false;
     ObserveVotes(false);
@@ -69,7 +69,7 @@ StepRunner::Progress StepRunner::Run(double now, bool may_go_on, std::vector<Agr
     observed_.clear();
     return Progress::kEnded;
   }
-  config_.failpoints.Pass(Failpoint::kBucketAgreed);
+  config_.failpoints.Hit(Failpoint::kBucketAgreed);
   ObserveVotes(true);
   queue_->BucketRuns();
   std::swap(*bucket, held_);

@@ -230,7 +230,7 @@ Status Executor::Choose(const Plan& plan, PlanContext* context) {
 Status Executor::RunPlan(const Plan& plan, std::vector<Agreed>* agreed) {
   plan_ = &plan;
   agreed_ = agreed;
-  failpoints_.Pass(Failpoint::kCollectiveBegins);
+  failpoints_.Hit(Failpoint::kCollectiveBegins);
   Status status = RunStages(plan, agreed);
   // The other ranks receive this text, so it names the rank that lacks something.
   const bool own =

@@ -143,7 +143,7 @@ Status CoordinatorServer::Send(double now, bool* progress) {
     encoded = agreement.get();
     if (to != kCoordinatorRank) {
       TFHVD_RETURN_IF_ERROR(channel_->Send(to, bytes));
-      failpoints_.Pass(Failpoint::kDecisionSent);
+      failpoints_.Hit(Failpoint::kDecisionSent);
       continue;
     }
     if (held_.empty()) held_since_ = now;

@@ -63,7 +63,7 @@ Status Negotiator::SendAnnouncement() {
   Announcement announcement;
   std::swap(announcement, next_);
   TFHVD_RETURN_IF_ERROR(channel_->Send(kCoordinatorRank, Encode(announcement)));
-  config_.failpoints.Pass(Failpoint::kAnnounced);
+  config_.failpoints.Hit(Failpoint::kAnnounced);
   return Status::Ok();
 }
 
@@ -173,7 +173,7 @@ Status Negotiator::TakeAgreement(Agreement agreement, Outcome* outcome) {
   const FusionLimits fusion{config_.fusion_threshold, config_.alone_bytes};
   if (!together.empty()) {
     outcome->agreed.push_back({std::move(together), fusion});
-    config_.failpoints.Pass(Failpoint::kDecisionTaken);
+    config_.failpoints.Hit(Failpoint::kDecisionTaken);
   }
   for (CacheId id : agreement.evicted) pending_.Forget(id);
   for (const Key& key : agreement.withdrawn) {

@@ -35,14 +35,14 @@ Status MakeEngine(const Making& making, World* world, WaitMonitor* monitor,
   std::unique_ptr<ControlPlane> control;
   std::unique_ptr<Communicator> communicator;
   TFHVD_RETURN_IF_ERROR(world->OpenControlPlane(&control));
-  config.failpoints.Pass(Failpoint::kControlPlaneOpen);
+  config.failpoints.Hit(Failpoint::kControlPlaneOpen);
   TFHVD_RETURN_IF_ERROR(world->OpenCommunicator(RanksOf(*world), &communicator));
-  config.failpoints.Pass(Failpoint::kCommunicatorOpen);
+  config.failpoints.Hit(Failpoint::kCommunicatorOpen);
   Topology topology;
   TFHVD_RETURN_IF_ERROR(
       ExchangeHandshakes(communicator.get(), &config, &topology, making.identity));
   topology.generation = making.generation;
-  config.failpoints.Pass(Failpoint::kHandshakesExchanged);
+  config.failpoints.Hit(Failpoint::kHandshakesExchanged);
 
   const Log log(config.log_level, topology.rank,
                 topology.hosts[static_cast<size_t>(topology.rank)]);
@@ -51,14 +51,14 @@ Status MakeEngine(const Making& making, World* world, WaitMonitor* monitor,
   }
   if (reconcile) TFHVD_RETURN_IF_ERROR(reconcile(communicator.get()));
   TFHVD_RETURN_IF_ERROR(SelectTransport(config, topology, log, world, &communicator, &control));
-  config.failpoints.Pass(Failpoint::kTransportSelected);
+  config.failpoints.Hit(Failpoint::kTransportSelected);
   CommunicatorFactory open = MakeCommunicatorFactory(config, topology, log, world);
   Accelerator accelerator = MakeAccelerator(config, making.installed_nccl, topology, log);
   *engine =
       std::make_shared<Engine>(config, log, std::move(topology), std::move(control),
                                std::move(communicator), std::move(accelerator), std::move(open));
   world->SetWaitMonitor((*engine)->wait_monitor());
-  config.failpoints.Pass(Failpoint::kEngineMade);
+  config.failpoints.Hit(Failpoint::kEngineMade);
   return Status::Ok();
 }
 
@@ -69,14 +69,14 @@ Status MakeEngineOfRoster(const Making& making, int listener, const Roster& rost
   if (roster.size() == 1) {
     generation->world = MakeSoloWorld();
   } else {
-    making.config.failpoints.Pass(Failpoint::kMeshOpening);
+    making.config.failpoints.Hit(Failpoint::kMeshOpening);
     TcpEndpoints endpoints;
     endpoints.rank = roster.rank;
     endpoints.addresses = roster.addresses;
     endpoints.token = roster.token;
     endpoints.listener = fcntl(listener, F_DUPFD_CLOEXEC, 0);
     TFHVD_RETURN_IF_ERROR(ConnectTcpWorld(making.config, endpoints, &generation->world));
-    making.config.failpoints.Pass(Failpoint::kMeshOpen);
+    making.config.failpoints.Hit(Failpoint::kMeshOpen);
   }
   Making later = making;
   later.generation = roster.generation;

@@ -217,7 +217,7 @@ void PassFailpoint(Failpoint point) {
     const MutexLock lock(&state.mutex);
     failpoints = state.failpoints;
   }
-  failpoints.Pass(point);
+  failpoints.Hit(point);
 }
 
 Status BeginRehearsal(const Place& place, bool* begun) {
@@ -276,7 +276,7 @@ Status ShutdownProcess(const std::string& reason) {
   }
   // The settings of the engine, because the environment may have changed.
   const Config& config = engine->config();
-  config.failpoints.Pass(Failpoint::kLeaving);
+  config.failpoints.Hit(Failpoint::kLeaving);
   engine->Leave(reason);
   bool over;
   if (reason.empty()) {
@@ -297,7 +297,7 @@ Status ShutdownProcess(const std::string& reason) {
                            std::to_string(config.shutdown_timeout) + " s that rank " +
                            std::to_string(engine->topology().rank) + " leaves the job");
   }
-  config.failpoints.Pass(Failpoint::kLeft);
+  config.failpoints.Hit(Failpoint::kLeft);
   if (!engine->lost().ok()) {
     state.lost = true;
   } else if (engine->topology().size == state.world->size()) {

@@ -21,7 +21,7 @@ int EndOf(const std::string& text, const std::vector<Failpoint>& places) {
   if (child == 0) {
     Failpoints failpoints;
     if (!Failpoints::Parse(text, 1, &failpoints).ok()) _exit(1);
-    for (const Failpoint place : places) failpoints.Pass(place);
+    for (const Failpoint place : places) failpoints.Hit(place);
     _exit(0);
   }
   int status = 0;

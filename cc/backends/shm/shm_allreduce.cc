@@ -63,7 +63,7 @@ Status ShmAllReduce::PostValues(Block* block) {
     blocks_->CopyIn(slot + end, block->in + end, block->bytes - end, block->timed.stores());
   }
   blocks_->values.Post(block->values);
-  options_.failpoints.Pass(Failpoint::kValuesPosted);
+  options_.failpoints.Hit(Failpoint::kValuesPosted);
   return Status::Ok();
 }
 
@@ -90,7 +90,7 @@ Status ShmAllReduce::ReducePart(Block* block, DType dtype, const Reduction& redu
   }
   blocks_->values.Done(block->values);
   blocks_->results.Post(block->results);
-  options_.failpoints.Pass(Failpoint::kResultsPosted);
+  options_.failpoints.Hit(Failpoint::kResultsPosted);
   return Status::Ok();
 }
 
@@ -136,7 +136,7 @@ Status ShmAllReduce::InOneExchange(const Span* spans, int64_t bytes, DType dtype
       writer.End();
     }
     blocks_->values.Post(round);
-    options_.failpoints.Pass(Failpoint::kValuesPosted);
+    options_.failpoints.Hit(Failpoint::kValuesPosted);
     return Status::Ok();
   };
   TFHVD_RETURN_IF_ERROR(post(0));

@@ -44,7 +44,7 @@ Status ShareMemory(Communicator* host, int64_t bytes, const Parts& parts,
   if (host->rank() == 0) {
     mine = SharedMemory::Create(bytes, memory);
     if (mine.ok()) handle = memory->handle();
-    failpoints.Pass(Failpoint::kMemoryMade);
+    failpoints.Hit(Failpoint::kMemoryMade);
   }
   TFHVD_RETURN_IF_ERROR(host->Broadcast(&handle, sizeof handle, 0));
   if (host->rank() != 0) {
@@ -53,7 +53,7 @@ Status ShareMemory(Communicator* host, int64_t bytes, const Parts& parts,
   }
   const bool seen = host->rank() == 0 || mine.ok();
   if (mine.ok()) mine = Reserve(parts, memory);
-  failpoints.Pass(Failpoint::kMemoryMapped);
+  failpoints.Hit(Failpoint::kMemoryMapped);
   int64_t first = 0;
   Status everyone;
   TFHVD_RETURN_IF_ERROR(EveryoneOk(host, mine, &first, &everyone));

@@ -85,7 +85,7 @@ void TcpMesh::Send(const TcpPlace& to, const TcpTransfer& transfer) {
   header.bytes = static_cast<uint64_t>(transfer.bytes);
   sender.Append(header, transfer);
   AdvanceSender(to.peer, TcpTraffic::kData, false);
-  failpoints_.Pass(Failpoint::kDataSent);
+  failpoints_.Hit(Failpoint::kDataSent);
 }
 
 void TcpMesh::Receive(const TcpPlace& from, const TcpTransfer& transfer) {
@@ -142,7 +142,7 @@ void TcpMesh::AdvanceSender(int peer, TcpTraffic traffic, bool readable) {
   const bool was_connecting = sender.state() == TcpSender::State::kConnecting;
   const Status status = sender.Advance(readable);
   if (was_connecting && sender.state() == TcpSender::State::kOpen) {
-    failpoints_.Pass(Failpoint::kConnected);
+    failpoints_.Hit(Failpoint::kConnected);
   }
   if (!status.ok()) return Lose(peer, status.message());
   if (sender.state() == TcpSender::State::kOver) sender.Fail(WhyOver(peer));
@@ -175,7 +175,7 @@ void TcpMesh::TakeGuests() {
     receivers_[fd] = std::make_unique<TcpReceiver>(std::move(guest.fd), guest.peer, guest.traffic,
                                                    &inboxes_, &on_message_);
     Watch(fd, EPOLLIN, EPOLL_CTL_ADD);
-    failpoints_.Pass(Failpoint::kAccepted);
+    failpoints_.Hit(Failpoint::kAccepted);
   }
 }
 

@@ -65,7 +65,7 @@ Status HierarchicalReduce::ReducePieces(const Call& call, const char* in, char* 
     piece.part = parts + (levels_->in_lane() ? number % kPiecesAcross * slot : 0);
     piece.out = out + done * call.item();
     TFHVD_RETURN_IF_ERROR(ReduceWithin(call, in + done * call.item(), piece));
-    levels_->options().failpoints.Pass(Failpoint::kHostReduced);
+    levels_->options().failpoints.Hit(Failpoint::kHostReduced);
     across->push_back(std::move(piece));
     TFHVD_RETURN_IF_ERROR(StartAcross(call, &across->back()));
   }
