@@ -2,8 +2,8 @@
 // the check time, and ends a wait that has lasted longer than the shutdown time.
 //
 // It names the ranks that this rank waits for, although they may wait for others. So it ends the
-// wait a little later than the coordinator, which knows better (negotiate/roll_call.h). Used by one
-// thread at a time.
+// wait a little later than the coordinator, which knows better (negotiate/liveness_probe.h). Used
+// by one thread at a time.
 #pragma once
 
 #include <string>

@@ -41,15 +41,15 @@ Coordinator::Coordinator(Options options)
       left_(options_.hosts.size(), false),
       detector_(AreSeveral(options_.hosts)),
       lock_settings_(options_.lock),
-      roll_call_(options_.hosts, options_.stall_check ? options_.stall_check_time : 0.0,
-                 options_.stall_check ? options_.stall_shutdown_time : 0.0),
+      liveness_probe_(options_.hosts, options_.stall_check ? options_.stall_check_time : 0.0,
+                      options_.stall_check ? options_.stall_shutdown_time : 0.0),
       outbox_(options_.hosts.size()) {}
 
 Status Coordinator::Take(int from, Announcement a, double now) {
   seen_[from] = std::max(seen_[from], a.seen);
-  roll_call_.Answered(from);
+  liveness_probe_.Answered(from);
   if (a.waited_ms > 0) {
-    roll_call_.Waits(from, a.waits_in, static_cast<double>(a.waited_ms) / 1000.0, now);
+    liveness_probe_.Waits(from, a.waits_in, static_cast<double>(a.waited_ms) / 1000.0, now);
   }
   // All ranks unlock a step in the same round, and the first message of each reports it.
   if (a.ended && locked_) {
@@ -340,18 +340,18 @@ double Coordinator::wake_at() const {
   const bool error = error_epoch_.sequence() != 0;
   if (tally_.complete() > 0 && !error) at = tally_.complete_since() + options_.cycle_time;
   if (options_.stall_check && (tally_.open() > 0 || error)) at = std::min(at, next_stall_check_);
-  return std::min(at, roll_call_.wake_at());
+  return std::min(at, liveness_probe_.wake_at());
 }
 
 Status Coordinator::lost(double now) const {
   const bool some_left = num_left_ > 0 && num_left_ < size();
   if (stalled_ && some_left && now - first_left_at_ >= kLeaveSeconds) return fatal_;
-  return roll_call_.Check(now);
+  return liveness_probe_.Check(now);
 }
 
 void Coordinator::CallTheRoll(double now) {
-  for (const int rank : roll_call_.Ask(now)) outbox_.Confirm(rank);
-  Warn(roll_call_.TakeWarning(now));
+  for (const int rank : liveness_probe_.Ask(now)) outbox_.Confirm(rank);
+  Warn(liveness_probe_.TakeWarning(now));
 }
 
 // Adds a text to TakeWarning's result; "" adds nothing.

@@ -22,7 +22,7 @@
 //
 // The parts that its decisions come from: who announced what (tally.h), the numbers (cache_ids.h),
 // the process sets (process_set_rules.h), unconfirmed failures (error_epoch.h), slow and missing
-// ranks (stall_report.h, roll_call.h) and repeating steps (step_detector.h).
+// ranks (stall_report.h, liveness_probe.h) and repeating steps (step_detector.h).
 //
 // Used by the engine's thread only. Times are in seconds on one monotonic clock.
 #pragma once
@@ -37,9 +37,9 @@
 #include "cc/negotiate/cache_ids.h"
 #include "cc/negotiate/capacity_monitor.h"
 #include "cc/negotiate/error_epoch.h"
+#include "cc/negotiate/liveness_probe.h"
 #include "cc/negotiate/lock_settings.h"
 #include "cc/negotiate/outbox.h"
-#include "cc/negotiate/roll_call.h"
 #include "cc/negotiate/slot.h"
 #include "cc/negotiate/stall_report.h"
 #include "cc/negotiate/tally.h"
@@ -80,9 +80,9 @@ class Coordinator {
   // Returns the results of tuning since the last call.
   std::vector<Tuner::News> TakeTuning() { return lock_settings_.TakeNews(); }
 
-  // Returns why the job has failed: ranks that others wait for do not answer (roll_call.h); or,
-  // after a stall beyond the limit, some ranks have left and others do not leave soon. Ok if it has
-  // not failed.
+  // Returns why the job has failed: ranks that others wait for do not answer (liveness_probe.h);
+  // or, after a stall beyond the limit, some ranks have left and others do not leave soon. Ok if it
+  // has not failed.
   Status lost(double now) const;
 
   // Returns whether a rank has yet to leave. Ranks that have left may end as soon as all have.
@@ -150,7 +150,7 @@ class Coordinator {
   LockSettings lock_settings_;
   uint64_t locked_at_ = 0;  // invariant 6: the sequence number of the last lock
   bool locked_ = false;     // no rank has reported its end since
-  RollCall roll_call_;
+  LivenessProbe liveness_probe_;
   std::string warning_;
 
   Outbox outbox_;  // the messages that Step sends

@@ -8,8 +8,8 @@
 #include "cc/flow/codec.h"
 #include "cc/negotiate/agree.h"
 #include "cc/negotiate/check_entry.h"
+#include "cc/negotiate/liveness_probe.h"
 #include "cc/negotiate/make_locked_step.h"
-#include "cc/negotiate/roll_call.h"
 
 namespace tfhvd {
 namespace {
@@ -127,14 +127,14 @@ Status Negotiator::OnWait(const std::string& what, double waited, double now) {
   return ReportWait(what, waited, now);
 }
 
-// The coordinator starts its roll call when a continuing wait is reported to it.
+// The coordinator starts its liveness probe when a continuing wait is reported to it.
 Status Negotiator::ReportWait(const std::string& what, double waited, double now) {
   const double began = now - waited;
   if (began > waiting_at_) wait_reported_ = last_received_ = began;  // another wait than the last
   waiting_at_ = now;
   const double check = config_.stall_check ? config_.stall_check_time : 0.0;
   const double shutdown = config_.stall_check ? config_.stall_shutdown_time : 0.0;
-  const double interval = RollCall::Interval(check, shutdown);
+  const double interval = LivenessProbe::Interval(check, shutdown);
   if (answer_owed_ || std::min(waited, now - wait_reported_) >= interval) {
     wait_reported_ = now;
     TFHVD_RETURN_IF_ERROR(SendWord(what, waited));

@@ -1,4 +1,4 @@
-// RollCall: finds the ranks that do not answer while others wait for them in the middle of a
+// LivenessProbe: finds the ranks that do not answer while others wait for them in the middle of a
 // collective. While some rank reports that it waits, rank 0's coordinator asks every rank for an
 // answer from time to time. A rank whose engine runs answers, also out of a collective. So a rank
 // that does not answer is stopped or cut off, and a rank that does is not the cause, however the
@@ -14,11 +14,11 @@
 
 namespace tfhvd {
 
-class RollCall {
+class LivenessProbe {
  public:
   // `check`, `shutdown`: how long a rank may wait before missing ranks are reported, and before the
   // job ends; 0: for ever. `hosts`: by rank.
-  RollCall(std::vector<std::string> hosts, double check, double shutdown);
+  LivenessProbe(std::vector<std::string> hosts, double check, double shutdown);
 
   // Returns how often a waiting rank reports, and others are asked.
   static double Interval(double check, double shutdown);
@@ -52,7 +52,7 @@ class RollCall {
   const double shutdown_;
   const double interval_;
   std::vector<double> asked_;  // by rank: since when it owes an answer; kNever: it owes none
-  double until_;               // end of the roll call
+  double until_;               // end of the liveness probe
   double next_ = 0.0;          // time of the next call
   int waiter_ = 0;             // the rank that has waited longest
   std::string waits_in_;

@@ -1,4 +1,4 @@
-#include "cc/negotiate/roll_call.h"
+#include "cc/negotiate/liveness_probe.h"
 
 #include <algorithm>
 #include <limits>
@@ -23,12 +23,12 @@ double Limit(double check, double shutdown) {
 
 }  // namespace
 
-double RollCall::Interval(double check, double shutdown) {
+double LivenessProbe::Interval(double check, double shutdown) {
   const double limit = Limit(check, shutdown);
   return limit > 0 ? std::clamp(limit / 8, kLeastInterval, kMostInterval) : kNever;
 }
 
-RollCall::RollCall(std::vector<std::string> hosts, double check, double shutdown)
+LivenessProbe::LivenessProbe(std::vector<std::string> hosts, double check, double shutdown)
     : hosts_(std::move(hosts)),
       check_(check),
       shutdown_(shutdown),
@@ -36,9 +36,9 @@ RollCall::RollCall(std::vector<std::string> hosts, double check, double shutdown
       asked_(hosts_.size(), kNever),
       until_(-kNever) {}
 
-void RollCall::Answered(int rank) { asked_[static_cast<size_t>(rank)] = kNever; }
+void LivenessProbe::Answered(int rank) { asked_[static_cast<size_t>(rank)] = kNever; }
 
-void RollCall::Waits(int rank, const std::string& what, double seconds, double now) {
+void LivenessProbe::Waits(int rank, const std::string& what, double seconds, double now) {
   if (Limit(check_, shutdown_) <= 0) return;
   if (!active(now)) {
     asked_.assign(asked_.size(), kNever);
@@ -55,7 +55,7 @@ void RollCall::Waits(int rank, const std::string& what, double seconds, double n
   waits_since_ = now - seconds;
 }
 
-std::vector<int> RollCall::Ask(double now) {
+std::vector<int> LivenessProbe::Ask(double now) {
   std::vector<int> ranks;
   if (!active(now)) until_ = -kNever;
   if (!active(now) || now < next_) return ranks;
@@ -68,11 +68,11 @@ std::vector<int> RollCall::Ask(double now) {
   return ranks;
 }
 
-double RollCall::wake_at() const { return until_ == -kNever ? kNever : next_; }
+double LivenessProbe::wake_at() const { return until_ == -kNever ? kNever : next_; }
 
-double RollCall::Waited(double now) const { return active(now) ? now - waits_since_ : 0.0; }
+double LivenessProbe::Waited(double now) const { return active(now) ? now - waits_since_ : 0.0; }
 
-std::vector<int> RollCall::Missing(double now, double least) const {
+std::vector<int> LivenessProbe::Missing(double now, double least) const {
   std::vector<int> missing;
   for (size_t r = 1; r < asked_.size(); ++r) {
     if (asked_[r] != kNever && now - asked_[r] >= least) missing.push_back(static_cast<int>(r));
@@ -80,7 +80,7 @@ std::vector<int> RollCall::Missing(double now, double least) const {
   return missing;
 }
 
-std::string RollCall::Text(const std::vector<int>& missing, double now) const {
+std::string LivenessProbe::Text(const std::vector<int>& missing, double now) const {
   double since = now;
   for (const int r : missing) since = std::min(since, asked_[static_cast<size_t>(r)]);
   const bool one = missing.size() == 1;
@@ -107,7 +107,7 @@ std::string RollCall::Text(const std::vector<int>& missing, double now) const {
 }
 
 // Half of the limit distinguishes a missing rank from a short delay.
-std::string RollCall::TakeWarning(double now) {
+std::string LivenessProbe::TakeWarning(double now) {
   if (reported_ || check_ <= 0 || Waited(now) < check_) return "";
   const std::vector<int> missing = Missing(now, check_ / 2);
   if (missing.empty()) return "";
@@ -115,7 +115,7 @@ std::string RollCall::TakeWarning(double now) {
   return Text(missing, now);
 }
 
-Status RollCall::Check(double now) const {
+Status LivenessProbe::Check(double now) const {
   if (shutdown_ <= 0 || Waited(now) < shutdown_) return Status::Ok();
   const std::vector<int> missing = Missing(now, shutdown_ / 2);
   if (missing.empty()) return Status::Ok();

@@ -1,5 +1,5 @@
 // Who is named when ranks wait in the middle of a collective, and when.
-#include "cc/negotiate/roll_call.h"
+#include "cc/negotiate/liveness_probe.h"
 
 #include <string>
 #include <vector>
@@ -13,9 +13,9 @@ const std::vector<std::string> kHosts = {"a", "a", "b", "c"};
 
 // Ranks that wait say so, and those of `answering` answer, ten times a second until `end`; the
 // first verdict, and when.
-Status Play(RollCall* call, const std::vector<int>& waiting, const std::vector<int>& answering,
+Status Play(LivenessProbe* call, const std::vector<int>& waiting, const std::vector<int>& answering,
             double end, double* at, std::string* warning) {
-  const double interval = RollCall::Interval(4.0, 8.0);
+  const double interval = LivenessProbe::Interval(4.0, 8.0);
   double said = 0.0;
   for (double now = 0.1; now < end; now += 0.1) {
     *at = now;
@@ -42,7 +42,7 @@ Status Play(RollCall* call, const std::vector<int>& waiting, const std::vector<i
 }
 
 TEST(WhoDoesNotAnswerIsNamedAtTheLimit) {
-  RollCall call(kHosts, 4.0, 8.0);
+  LivenessProbe call(kHosts, 4.0, 8.0);
   double at = 0.0;
   std::string warning;
   const Status status = Play(&call, {0, 1}, {1, 2}, 20.0, &at, &warning);
@@ -53,7 +53,7 @@ TEST(WhoDoesNotAnswerIsNamedAtTheLimit) {
 }
 
 TEST(SeveralAreNamedTogether) {
-  RollCall call(kHosts, 4.0, 8.0);
+  LivenessProbe call(kHosts, 4.0, 8.0);
   double at = 0.0;
   std::string warning;
   EXPECT_ERROR(Play(&call, {0}, {1}, 20.0, &at, &warning), StatusCode::kAborted,
@@ -61,7 +61,7 @@ TEST(SeveralAreNamedTogether) {
 }
 
 TEST(WhereAllAnswerNobodyIsAccused) {
-  RollCall call(kHosts, 4.0, 8.0);
+  LivenessProbe call(kHosts, 4.0, 8.0);
   double at = 0.0;
   std::string warning;
   EXPECT_OK(Play(&call, {0, 1}, {1, 2, 3}, 60.0, &at, &warning));
@@ -69,7 +69,7 @@ TEST(WhereAllAnswerNobodyIsAccused) {
 }
 
 TEST(WithoutALimitThereIsAWarningOnly) {
-  RollCall call(kHosts, 4.0, 0.0);
+  LivenessProbe call(kHosts, 4.0, 0.0);
   double at = 0.0;
   std::string warning;
   EXPECT_OK(Play(&call, {1}, {1, 2}, 60.0, &at, &warning));
@@ -77,7 +77,7 @@ TEST(WithoutALimitThereIsAWarningOnly) {
 }
 
 TEST(NobodyIsAskedWhileNobodyWaits) {
-  RollCall call(kHosts, 4.0, 8.0);
+  LivenessProbe call(kHosts, 4.0, 8.0);
   EXPECT_TRUE(call.Ask(1.0).empty());
   EXPECT_TRUE(call.wake_at() > 1e9);
   call.Waits(1, "allreduce 'x'", 0.6, 2.0);
@@ -90,7 +90,7 @@ TEST(NobodyIsAskedWhileNobodyWaits) {
 
 // The limit counts from the wait's begin, and a moment's silence at its end is no proof.
 TEST(ARankThatHasJustGoneMissingIsNotNamedYet) {
-  RollCall call(kHosts, 4.0, 8.0);
+  LivenessProbe call(kHosts, 4.0, 8.0);
   for (double now = 1.0; now < 8.5; now += 0.5) {
     call.Waits(1, "allreduce 'x'", now, now);
     for (const int asked : call.Ask(now)) {
@@ -101,7 +101,7 @@ TEST(ARankThatHasJustGoneMissingIsNotNamedYet) {
 }
 
 TEST(NothingIsCheckedWhereStallsAreNot) {
-  RollCall call(kHosts, 0.0, 0.0);
+  LivenessProbe call(kHosts, 0.0, 0.0);
   call.Waits(1, "allreduce 'x'", 100.0, 100.0);
   EXPECT_TRUE(call.Ask(100.0).empty());
   EXPECT_OK(call.Check(1000.0));
