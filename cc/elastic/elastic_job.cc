@@ -4,7 +4,7 @@
 #include <optional>
 #include <utility>
 
-#include "cc/elastic/later_generation.h"
+#include "cc/elastic/generation_monitor.h"
 #include "cc/elastic/reconciler.h"
 
 namespace tfhvd {
@@ -78,7 +78,7 @@ std::optional<int> ElasticJob::WaitForGeneration(int generation,
   return state_.roster.generation;
 }
 
-std::optional<int> ElasticJob::GoBack(std::chrono::nanoseconds most) {
+std::optional<int> ElasticJob::RollBack(std::chrono::nanoseconds most) {
   const auto until = std::chrono::steady_clock::now() + most;
   const MutexLock lock(&state_.mutex);
   while (!state_.takes_entries && !state_.stopped) {
@@ -182,13 +182,13 @@ void ElasticJob::OnDone(EntryId number, const Status& status) {
     if (kept == nullptr) return;  // a copy has completed it
     const bool waits = status.code() == StatusCode::kAborted && !state_.stopped &&
                        !kept->cancelled && (kept->survives() || state_.by_commits);
-    if (waits && kept->generation >= state_.goes_back_from) {
+    if (waits && kept->generation >= state_.rolls_back_from) {
       // It waits for the next generation, which may exist already.
       if (state_.takes_entries && kept->generation != state_.roster.generation)
         again = state_.engine;
       kept->TakeBack(status);
     } else {
-      if (waits) why = GoesOnFromCommit();
+      if (waits) why = ContinuesFromCommit();
       if (status.ok()) failpoints_.Hit(Failpoint::kCollectiveWritten);
       state_.NoteOutcome(number, kept, status);
       if (status.ok()) failpoints_.Hit(Failpoint::kResultKept);
@@ -255,7 +255,7 @@ void ElasticJob::Run() {
     if (roster.has_value()) {
       seen = roster->generation;
       failpoints_.Hit(Failpoint::kRosterRead);
-      taken = TakeUp(*roster);
+      taken = AdoptGeneration(*roster);
       warn_at = std::chrono::steady_clock::now() + kWarnAfter;
       if (!taken.ok()) log_.Info("generation " + std::to_string(seen) + ": " + taken.message());
       if (taken.code() == StatusCode::kFailedPrecondition) GiveUpIfNew();
@@ -265,7 +265,7 @@ void ElasticJob::Run() {
     if (!taken.ok() && now >= warn_at) {
       warn_at = std::chrono::steady_clock::time_point::max();
       log_.Warning("The members of generation " + std::to_string(seen) +
-                   " cannot go on together (" + taken.message() +
+                   " cannot continue together (" + taken.message() +
                    "), and no later one has been announced. If the job hangs, end it.");
     }
     const auto since = now - limit_;
@@ -280,7 +280,7 @@ void ElasticJob::GiveUpIfNew() {
   state_.stopped = state_.stopped || state_.engine == nullptr;
 }
 
-Status ElasticJob::TakeUp(const Roster& roster) {
+Status ElasticJob::AdoptGeneration(const Roster& roster) {
   std::shared_ptr<Engine> engine;
   Roster before;
   {
@@ -294,7 +294,7 @@ Status ElasticJob::TakeUp(const Roster& roster) {
     (void)engine->WaitUntilOver(std::numeric_limits<double>::infinity());
   }
   failpoints_.Hit(Failpoint::kEngineAbandoned);
-  LaterGeneration monitor(membership_, roster.generation);
+  GenerationMonitor monitor(membership_, roster.generation);
   std::shared_ptr<Engine> opened;
   TFHVD_RETURN_IF_ERROR(open_(
       roster, &monitor,

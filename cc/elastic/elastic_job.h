@@ -15,7 +15,7 @@
 // For tensors on an accelerator no rank knows whether a collective was done, because an entry is
 // over before its result exists. A job that has such entries, on any rank, goes by commits: when a
 // rank fails, all entries of all survivors fail, and so do later ones, until the program on each
-// rank reports that it has returned to a state that it had saved (GoBack).
+// rank reports that it has returned to a state that it had saved (RollBack).
 //
 // A process that joins later waits for a roster that contains it (`engine`: null), and takes over
 // the others' counts. The others admit it when all of them have reached one point of their program
@@ -93,7 +93,7 @@ class ElasticJob {
   // Takes entries again after a failure in a job that goes by commits: the program calls this when
   // it returns to a saved state. Waits at most `most` for an engine, and returns its generation;
   // nullopt if there is none.
-  std::optional<int> GoBack(std::chrono::nanoseconds most);
+  std::optional<int> RollBack(std::chrono::nanoseconds most);
 
   // Ends the replacement of engines: this process leaves. Entries that wait for a roster fail.
   void Stop();
@@ -103,7 +103,7 @@ class ElasticJob {
 
   void Run();
   void GiveUpIfNew() TFHVD_EXCLUDES(state_.mutex);
-  Status TakeUp(const Roster& roster) TFHVD_EXCLUDES(state_.mutex);
+  Status AdoptGeneration(const Roster& roster) TFHVD_EXCLUDES(state_.mutex);
   void Resubmit(const std::shared_ptr<Engine>& engine) TFHVD_EXCLUDES(state_.mutex);
   void SubmitTo(Engine* engine, EntryId number) TFHVD_EXCLUDES(state_.mutex);
   Entry Give(EntryId number, KeptEntry* kept) TFHVD_REQUIRES(state_.mutex);

@@ -41,8 +41,8 @@ struct ElasticState {
   bool takes_entries TFHVD_GUARDED_BY(mutex) = true;  // whether `engine` takes entries
   bool stopped TFHVD_GUARDED_BY(mutex) = false;
   bool by_commits TFHVD_GUARDED_BY(mutex) = false;  // some rank has had entries on accelerators
-  Status refusal TFHVD_GUARDED_BY(mutex);          // of entries until GoBack; ok: entries are taken
-  int goes_back_from TFHVD_GUARDED_BY(mutex) = 0;  // the last generation that had to go back
+  Status refusal TFHVD_GUARDED_BY(mutex);  // of entries until RollBack; ok: entries are taken
+  int rolls_back_from TFHVD_GUARDED_BY(mutex) = 0;  // the last generation that rolled back
   EntryId next TFHVD_GUARDED_BY(mutex) = 1;
   KeptEntries kept TFHVD_GUARDED_BY(mutex);  // from Submit to their `done`
   Ledger ledger TFHVD_GUARDED_BY(mutex);

@@ -206,7 +206,7 @@ std::string Ledger::EncodeCounts() const {
   return w.Take();
 }
 
-Status Ledger::TakeOverCounts(const std::string& bytes) {
+Status Ledger::AdoptCounts(const std::string& bytes) {
   WireReader r(bytes);
   barriers_ = r.Signed();
   joins_ = r.Signed();

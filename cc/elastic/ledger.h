@@ -132,7 +132,7 @@ class Ledger {
   // EncodeCounts returns how many collectives of each name are done; a new process takes these
   // counts over.
   std::string EncodeCounts() const;
-  Status TakeOverCounts(const std::string& bytes);
+  Status AdoptCounts(const std::string& bytes);
 
   // Returns the stored results, the oldest first.
   const std::deque<Result>& results() const { return results_; }

@@ -4,7 +4,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "cc/elastic/later_generation.h"
+#include "cc/elastic/generation_monitor.h"
 #include "cc/elastic/roster_change.h"
 #include "cc/elastic/share_outcomes.h"
 
@@ -18,7 +18,7 @@ Status Reconciler::Run(const Roster& before, const Roster& roster, Communicator*
       [this](const Turn& turn, char* data) { return Fetch(turn, data); },
       [this](const Outcome& outcome, const char* data) { Take(outcome, data); }, failpoints_,
       &shared));
-  if (shared.go_back) FailUntilGoneBack(roster.generation);
+  if (shared.roll_back) FailUntilRolledBack(roster.generation);
   if (shared.some_are_new) TFHVD_RETURN_IF_ERROR(ShareCountsWith(before, everyone));
   failpoints_.Hit(Failpoint::kReconciled);
   // Every rank has now done the same collectives. All ranks do the remaining ones together.
@@ -30,7 +30,7 @@ Status Reconciler::Run(const Roster& before, const Roster& roster, Communicator*
     const std::string text = Describe(change, roster);
     if (change.lost.empty()) {
       log_.Info(text);
-    } else if (shared.go_back) {
+    } else if (shared.roll_back) {
       log_.Warning(text + " It has collectives on GPUs: it continues from its last commit.");
     } else {
       log_.Warning(text + " Results that ranks got from others: " + std::to_string(shared.copied));
@@ -41,13 +41,13 @@ Status Reconciler::Run(const Roster& before, const Roster& roster, Communicator*
 
 // No engine has an entry. Ranks may have done different collectives, so all ranks start to count
 // from zero.
-void Reconciler::FailUntilGoneBack(int generation) {
-  const Status why = GoesOnFromCommit();
+void Reconciler::FailUntilRolledBack(int generation) {
+  const Status why = ContinuesFromCommit();
   {
     const MutexLock lock(&state_->mutex);
     state_->by_commits = true;
     state_->refusal = why;
-    state_->goes_back_from = generation;
+    state_->rolls_back_from = generation;
     state_->ledger = Ledger();
     state_->kept.ForEach([&why](KeptEntry* kept) { kept->why = why; });
   }
@@ -70,11 +70,11 @@ Status Reconciler::ShareCountsWith(const Roster& before, Communicator* everyone)
   if (counts.empty()) {
     return before.size() > 0
                ? Status::Ok()
-               : Status::FailedPrecondition("all ranks that had taken part in the job are lost");
+               : Status::FailedPrecondition("all ranks that had been in the job have failed");
   }
   if (!own.empty()) return Status::Ok();
   const MutexLock lock(&state_->mutex);
-  return state_->ledger.TakeOverCounts(counts);
+  return state_->ledger.AdoptCounts(counts);
 }
 
 Position Reconciler::OwnPosition(bool lost_some) {

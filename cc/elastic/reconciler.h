@@ -29,7 +29,7 @@ class Reconciler {
  private:
   Status ShareCountsWith(const Roster& before, Communicator* everyone)
       TFHVD_EXCLUDES(state_->mutex);
-  void FailUntilGoneBack(int generation) TFHVD_EXCLUDES(state_->mutex);
+  void FailUntilRolledBack(int generation) TFHVD_EXCLUDES(state_->mutex);
   Position OwnPosition(bool lost_some) TFHVD_EXCLUDES(state_->mutex);
   void CatchUp(int64_t barriers) TFHVD_EXCLUDES(state_->mutex);
   Status Fetch(const Turn& turn, char* data) TFHVD_EXCLUDES(state_->mutex);

@@ -35,8 +35,8 @@ Status ShareOutcomes(const Position& own, Communicator* everyone,
                        [says](const Position& position) { return position.*says; });
   };
   shared->some_are_new = some(&Position::is_new);
-  shared->go_back = some(&Position::by_commits) && some(&Position::lost_some);
-  if (shared->go_back) return Status::Ok();
+  shared->roll_back = some(&Position::by_commits) && some(&Position::lost_some);
+  if (shared->roll_back) return Status::Ok();
   catch_up(CatchUp(&positions));
   const std::vector<Copy> copies = CopiesOf(positions);
   for (const Copy& copy : copies) {

@@ -19,7 +19,7 @@ namespace tfhvd {
 struct Shared {
   int64_t copied = 0;         // number of copied outcomes
   bool some_are_new = false;  // a member was not in the job before
-  bool go_back = false;       // all ranks return to their last commit, and nothing is copied
+  bool roll_back = false;     // all ranks return to their last commit, and nothing is copied
 };
 
 // Collective over all members. First calls `catch_up` with the greatest number of barriers that any

@@ -235,7 +235,9 @@ Status Executor::RunPlan(const Plan& plan, std::vector<Agreed>* agreed) {
   // The other ranks receive this text, so it names the rank that lacks something.
   const bool own =
       status.code() == StatusCode::kUnavailable && status.message().rfind("rank ", 0) != 0;
-  if (own) status = Status(status.code(), Named("cannot go on with " + doing()) + status.message());
+  if (own) {
+    status = Status(status.code(), Named("cannot continue with " + doing()) + status.message());
+  }
   plan_ = nullptr;
   return status;
 }

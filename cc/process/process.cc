@@ -162,7 +162,7 @@ Status MeetFirst(const Making& making, int rank, World* world, State* state,
   const Status met = MakeEngine(making, world, &monitor, nullptr, engine);
   if (met.ok()) return met;
   world->SetWaitMonitor(nullptr);
-  if (met.code() != StatusCode::kAborted || !monitor.GoesOn()) return met;
+  if (met.code() != StatusCode::kAborted || !monitor.Continues()) return met;
   AwaitRoster(making, rank, RanksOf(*world), state);
   return Status::Ok();
 }
@@ -362,10 +362,10 @@ std::optional<int> WaitForGeneration(int generation, double seconds) {
   return job->WaitForGeneration(generation, NanosecondsOf(seconds));
 }
 
-std::optional<int> GoBackInJob(double seconds) {
+std::optional<int> RollBackInJob(double seconds) {
   const std::shared_ptr<ElasticJob> job = TheElasticJob();
   if (job == nullptr) return std::nullopt;
-  return job->GoBack(NanosecondsOf(seconds));
+  return job->RollBack(NanosecondsOf(seconds));
 }
 
 int JobAdmitted() {

@@ -97,7 +97,7 @@ std::optional<int> WaitForGeneration(int generation, double seconds);
 // Accepts entries again in an elastic job that had collectives on GPUs when a rank failed; the
 // program calls this when it returns to a state that it has saved. Waits at most `seconds` for an
 // engine, and returns the generation; nullopt if the job does not continue.
-std::optional<int> GoBackInJob(double seconds);
+std::optional<int> RollBackInJob(double seconds);
 
 // JobAdmitted returns the last generation in which an elastic job has admitted waiting processes, 0
 // if it has admitted none. RanksWaiting returns how many processes wait.

@@ -260,7 +260,7 @@ void BindRecords(py::module_* m) {
       "go_back",
       [](double seconds) {
         py::gil_scoped_release release;
-        return GoBackInJob(seconds);
+        return RollBackInJob(seconds);
       },
       py::arg("seconds"),
       "Accepts collectives again after a failure, from a saved state; returns the generation.");

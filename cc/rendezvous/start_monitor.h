@@ -10,7 +10,7 @@
 #include "cc/base/log.h"
 #include "cc/comm/membership.h"
 #include "cc/comm/stall_guard.h"
-#include "cc/elastic/later_generation.h"
+#include "cc/elastic/generation_monitor.h"
 
 namespace tfhvd {
 
@@ -39,7 +39,7 @@ class StartMonitor : public WaitMonitor {
   Status OnWait(const Wait& wait) override { return waits_.OnWait(wait); }
 
   // Waits for the launcher's word and returns whether the job continues without the failed ranks.
-  bool GoesOn() {
+  bool Continues() {
     std::optional<Roster> roster;
     return membership_->Next(0, kRosterLimit, &roster).ok() && roster.has_value();
   }
@@ -50,7 +50,7 @@ class StartMonitor : public WaitMonitor {
   static constexpr std::chrono::seconds kRosterLimit{10};
 
   Membership* const membership_;  // Not owned.
-  LaterGeneration later_;
+  GenerationMonitor later_;
   LongWaitMonitor waits_;
 };
 

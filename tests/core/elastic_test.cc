@@ -136,10 +136,10 @@ TEST(AJobOfAcceleratorsGoesBackToWhatItHasKept) {
     EXPECT_ERROR(Reduce(ranks.job(member), "b", 5, 1.0f)->Wait(), StatusCode::kAborted,
                  kFromCommit);
   }
-  EXPECT_EQ(ranks.job(0)->GoBack(std::chrono::seconds(30)).value_or(kNone), 1);
+  EXPECT_EQ(ranks.job(0)->RollBack(std::chrono::seconds(30)).value_or(kNone), 1);
   const auto first = Reduce(ranks.job(0), "c", 5, 1.0f);
   EXPECT_ERROR(Reduce(ranks.job(2), "c", 5, 2.0f)->Wait(), StatusCode::kAborted, kFromCommit);
-  EXPECT_EQ(ranks.job(2)->GoBack(std::chrono::seconds(30)).value_or(kNone), 1);
+  EXPECT_EQ(ranks.job(2)->RollBack(std::chrono::seconds(30)).value_or(kNone), 1);
   const auto second = Reduce(ranks.job(2), "c", 5, 2.0f);
   for (Call* const call : {first.get(), second.get()}) {
     EXPECT_OK(call->Wait());
@@ -157,17 +157,17 @@ TEST(ALossWhileTheJobGoesBackSendsItBackAgain) {
   ranks.Kill(1);
   ranks.Announce([] {});
   EXPECT_EQ(GenerationAfter(0, ranks.job(0)), 1);
-  EXPECT_EQ(ranks.job(0)->GoBack(std::chrono::seconds(30)).value_or(kNone), 1);
+  EXPECT_EQ(ranks.job(0)->RollBack(std::chrono::seconds(30)).value_or(kNone), 1);
   const auto back = Reduce(ranks.job(0), "a", 5, 1.0f);
   ranks.Kill(2);
   ranks.Announce([] {});
   EXPECT_ERROR(back->Wait(), StatusCode::kAborted, kFromCommit);
-  EXPECT_EQ(ranks.job(0)->GoBack(std::chrono::seconds(30)).value_or(kNone), 2);
+  EXPECT_EQ(ranks.job(0)->RollBack(std::chrono::seconds(30)).value_or(kNone), 2);
   EXPECT_OK(Reduce(ranks.job(0), "a", 5, 1.0f)->Wait());
   ranks.End();
 }
 
-TEST(WhereTheJobEndsItDoesNotGoBack) {
+TEST(WhereTheJobEndsItDoesNotRollBack) {
   ElasticRanks ranks(2);
   ReduceOnAccelerator(ranks.job(0));
   const auto call = Reduce(ranks.job(0), "a", 5, 1.0f);
@@ -175,7 +175,7 @@ TEST(WhereTheJobEndsItDoesNotGoBack) {
   ranks.Kill(1);
   ranks.job(0)->engine()->Abandon(Status::Aborted("rank 1 is lost"));
   EXPECT_ERROR(call->Wait(), StatusCode::kAborted, "");
-  EXPECT_FALSE(ranks.job(0)->GoBack(std::chrono::seconds(30)).has_value());
+  EXPECT_FALSE(ranks.job(0)->RollBack(std::chrono::seconds(30)).has_value());
   ranks.End();
 }
 
@@ -193,7 +193,7 @@ class TrainedByCommits {
   void Train() {
     bool goes_back = false;
     while (!(goes_back ? GetEven() && Steps() : Steps())) {
-      if (!job_->GoBack(std::chrono::seconds(30)).has_value()) return;
+      if (!job_->RollBack(std::chrono::seconds(30)).has_value()) return;
       goes_back = true;
     }
     done_ = true;

@@ -190,7 +190,7 @@ TEST(WhoHasNotPassedABarrierCatchesUp) {
   behind.Done(ResultOf(Collective::kAllGather, "x"), 3, 4);
   EXPECT_TRUE(behind.TurnOf("x", 0) == ahead.TurnOf("x", 0));
   Ledger fresh;
-  EXPECT_OK(fresh.TakeOverCounts(behind.EncodeCounts()));
+  EXPECT_OK(fresh.AdoptCounts(behind.EncodeCounts()));
   EXPECT_EQ(fresh.barriers(), int64_t{1});
   EXPECT_TRUE(fresh.TurnOf("x", 0) == ahead.TurnOf("x", 0));
 }
@@ -237,12 +237,12 @@ TEST(WhoIsNewTakesOverTheCounts) {
   old.Done(ResultOf(Collective::kJoin, "join"), 2, 3);
   for (int i = 0; i < 3; ++i) old.Done(ResultOf(Collective::kAllReduce, "b"), 3, 4);
   Ledger fresh;
-  EXPECT_OK(fresh.TakeOverCounts(old.EncodeCounts()));
+  EXPECT_OK(fresh.AdoptCounts(old.EncodeCounts()));
   for (const char* name : {"a", "b", "c"}) {
     EXPECT_TRUE(fresh.TurnOf(name, 0) == old.TurnOf(name, 0));
   }
   EXPECT_TRUE(fresh.results().empty());
-  EXPECT_ERROR(fresh.TakeOverCounts("x"), StatusCode::kInternal, "malformed");
+  EXPECT_ERROR(fresh.AdoptCounts("x"), StatusCode::kInternal, "malformed");
 }
 
 TEST(APositionSurvivesItsTravel) {

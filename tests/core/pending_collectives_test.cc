@@ -65,7 +65,7 @@ class Compiled {
   }
 
   // Whether a collective in a run of its own gives the sum: the job continues.
-  bool GoesOn(const std::string& name) {
+  bool Continues(const std::string& name) {
     std::vector<float> x(3, static_cast<float>(rank_->rank()));
     const Id id = Reduce(pending_.Begin(), name, &x);
     return Finish({id}, {&x}).ok() && AllEqual(x, SumOfRanks(rank_->size()));
@@ -124,7 +124,7 @@ TEST(RunsOfSeveralThreadsAtOnce) {
     for (int t = 0; t < 4; ++t) {
       threads.emplace_back([&, t] {
         for (int step = 0; step < 20; ++step) {
-          EXPECT_TRUE(compiled.GoesOn("thread" + std::to_string(t)));
+          EXPECT_TRUE(compiled.Continues("thread" + std::to_string(t)));
         }
       });
     }
@@ -150,7 +150,7 @@ TEST(AnErrorEndsAllThatIsUnderWayAndTheJobGoesOn) {
       EXPECT_TRUE(AllEqual(alone, 1.0f));  // nobody writes there any more
       const Id late = compiled.Reduce(run, "late", &alone);
       EXPECT_ERROR(compiled.Finish({late}, {&alone}), StatusCode::kInvalidArgument, "'odd'");
-      EXPECT_TRUE(compiled.GoesOn("next"));
+      EXPECT_TRUE(compiled.Continues("next"));
     }
   });
 }
@@ -177,7 +177,7 @@ TEST(AFailureWhileOtherThreadsBegin) {
         EXPECT_ERROR(compiled.Finish({ids[i]}, {&x[i]}), StatusCode::kInvalidArgument, "'odd'");
       }
       EXPECT_EQ(compiled.pending()->size(), size_t{0});
-      EXPECT_TRUE(compiled.GoesOn("next"));
+      EXPECT_TRUE(compiled.Continues("next"));
     }
   });
 }
@@ -241,7 +241,7 @@ TEST(EveryTensorOfAGroupHasMemoryOfItsOwnWhereFirstDimensionsDiffer) {
     EXPECT_EQ(compiled.Finish({id}, {&results[0], &results[1]}).code(),
               StatusCode::kInvalidArgument);
     for (const auto& result : results) EXPECT_TRUE(AllEqual(result, -1.0f));
-    EXPECT_TRUE(compiled.GoesOn("next"));
+    EXPECT_TRUE(compiled.Continues("next"));
   });
 }
 
@@ -260,7 +260,7 @@ TEST(RanksThatHaveJoinedBringRowsOfZerosToAnAllgather) {
       EXPECT_TRUE(results[1] == std::vector<float>({-1.0f, 0.0f, -3.0f}));
     }
     EXPECT_OK(Join(rank, &last));
-    EXPECT_TRUE(compiled.GoesOn("next"));
+    EXPECT_TRUE(compiled.Continues("next"));
   });
 }
 
@@ -288,7 +288,7 @@ TEST(MemoryThatMovedIsAnError) {
     const Id id = compiled.Reduce(compiled.pending()->Begin(), "x", &x);
     EXPECT_EQ(compiled.Finish({id}, {&elsewhere}).code(), StatusCode::kInternal);
     EXPECT_EQ(compiled.pending()->size(), size_t{0});
-    EXPECT_TRUE(compiled.GoesOn("next"));
+    EXPECT_TRUE(compiled.Continues("next"));
   });
 }
 

@@ -73,6 +73,6 @@ def test_process_sets_timelines_counts_and_another_init(tmp_path):
         # The timeline that was there at the loss ends with it; the next one is as any other.
         before = json.loads((tmp_path / f"before.{rank}.json").read_text())
         errors = [event["args"]["error"] for event in before if "error" in event.get("args", {})]
-        assert errors == ["the job continues without ranks that are lost"]
+        assert errors == ["the job continues without ranks that failed"]
         after = json.loads((tmp_path / f"after.{rank}.json").read_text())
         assert any("later" in str(event) for event in after)

@@ -21,7 +21,7 @@ from tfhvd.runtime.membership import membership
 
 _Result = TypeVar("_Result")
 # The end of the error after which a job on GPUs goes back to its last commit.
-_ON_GPUS = "the job continues from its last commit"  # cc/elastic/later_generation.h
+_ON_GPUS = "the job continues from its last commit"  # cc/elastic/generation_monitor.h
 
 
 def run(func: Callable[..., _Result]) -> Callable[..., _Result]:

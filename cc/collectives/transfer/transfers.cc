@@ -44,7 +44,7 @@ bool Transfers::WaitForProgress() {
       continue;
     }
     if (!pacer.has_value()) pacer.emplace();
-    if (!GoesOn(&*pacer)) break;
+    if (!Continues(&*pacer)) break;
     Sleep(pacer->interval(), &backoff_);
   }
   backoff_.Found();
@@ -64,7 +64,7 @@ bool Transfers::Wait(TransferId begin, TransferId end) {
 }
 
 // Calls the monitor when it is time; returns whether to continue to wait.
-bool Transfers::GoesOn(WaitPacer* pacer) {
+bool Transfers::Continues(WaitPacer* pacer) {
   if (!urgent() && !pacer->Due()) return true;
   tfhvd::Wait wait;
   const std::string call = std::string(title()) + " " + what_;

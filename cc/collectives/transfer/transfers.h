@@ -148,7 +148,7 @@ class Transfers {
 
  private:
   TransferId Post(const Lane& lane, char* data, int64_t bytes);
-  bool GoesOn(WaitPacer* pacer);
+  bool Continues(WaitPacer* pacer);
   bool Aborted();
 
   const std::vector<int> members_;
