@@ -190,7 +190,7 @@ void ElasticJob::OnDone(EntryId number, const Status& status) {
     } else {
       if (waits) why = ContinuesFromCommit();
       if (status.ok()) failpoints_.Hit(Failpoint::kCollectiveWritten);
-      state_.NoteOutcome(number, kept, status);
+      state_.NoteResult(number, kept, status);
       if (status.ok()) failpoints_.Hit(Failpoint::kResultKept);
       over = state_.Remove(number);
     }

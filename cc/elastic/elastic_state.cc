@@ -10,7 +10,7 @@ ElasticState::KeptPtr ElasticState::Remove(EntryId number) {
   return removed;
 }
 
-void ElasticState::NoteOutcome(EntryId number, KeptEntry* entry, const Status& status) {
+void ElasticState::NoteResult(EntryId number, KeptEntry* entry, const Status& status) {
   if (!status.ok() && !status.by_agreement()) return;
   if (!entry->survives() || roster.size() == 1) return;
   ledger.Done(status.ok() ? entry->ResultOf() : entry->ResultOf(status), number, next);

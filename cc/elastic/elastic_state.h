@@ -27,7 +27,7 @@ struct ElasticState {
   KeptPtr Remove(EntryId number) TFHVD_REQUIRES(mutex);
 
   // Keeps the entry's result for other ranks, if one may ask for it.
-  void NoteOutcome(EntryId number, KeptEntry* entry, const Status& status) TFHVD_REQUIRES(mutex);
+  void NoteResult(EntryId number, KeptEntry* entry, const Status& status) TFHVD_REQUIRES(mutex);
 
   // Removes and fails the entries of which `which` is true: with the error of each, or else `why`.
   void FailAll(const std::function<bool(const KeptEntry&)>& which, const Status& why)

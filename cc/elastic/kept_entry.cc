@@ -13,7 +13,7 @@ namespace {
 
 // Copies the present outputs into memory of the result.
 void KeepCopy(Ledger::Result* result) {
-  const std::vector<int64_t> sizes = result->outcome().bytes;
+  const std::vector<int64_t> sizes = result->record().bytes;
   const auto bytes = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
   const auto copy = std::make_shared<std::vector<char>>(static_cast<size_t>(bytes));
   result->CopyTo(copy->data());
@@ -121,31 +121,31 @@ Ledger::Result KeptEntry::ResultOf(const Status& failure) {
   return result;
 }
 
-Status KeptEntry::TakeCopy(const Outcome& outcome, const char* data) {
-  if (!outcome.failure.ok()) return Status(outcome.failure).ByAgreement();
-  if (!outcome.copies) {
-    return Status::DataLoss("'" + outcome.turn.name +
+Status KeptEntry::ApplyCopy(const ResultRecord& record, const char* data) {
+  if (!record.failure.ok()) return Status(record.failure).ByAgreement();
+  if (!record.copies) {
+    return Status::DataLoss("'" + record.seq.name +
                             "' was done on some ranks before one was lost, and its result differs "
                             "from rank to rank")
         .ByAgreement();
   }
   found = std::make_unique<FoundTogether>();
-  found->shapes = outcome.shapes;
-  found->first_dims = outcome.first_dims;
-  found->number = outcome.number;
-  for (size_t i = 0; i < outcome.bytes.size(); ++i) {
+  found->shapes = record.shapes;
+  found->first_dims = record.first_dims;
+  found->number = record.number;
+  for (size_t i = 0; i < record.bytes.size(); ++i) {
     void* output = entry.outputs[i];
     if (output == nullptr) {
-      const bool gathers = entry.extras().gathers && i < outcome.first_dims.size();
-      if (gathers) entry.extras().gathers(static_cast<int>(i), outcome.first_dims[i]);
-      TFHVD_RETURN_IF_ERROR(entry.allocate(static_cast<int>(i), outcome.shapes[i], &output));
+      const bool gathers = entry.extras().gathers && i < record.first_dims.size();
+      if (gathers) entry.extras().gathers(static_cast<int>(i), record.first_dims[i]);
+      TFHVD_RETURN_IF_ERROR(entry.allocate(static_cast<int>(i), record.shapes[i], &output));
     }
     found->outputs.push_back(output);
-    const auto bytes = static_cast<size_t>(outcome.bytes[i]);
+    const auto bytes = static_cast<size_t>(record.bytes[i]);
     if (bytes > 0) std::memcpy(output, data, bytes);
     data += bytes;
   }
-  if (entry.extras().number) entry.extras().number(outcome.number);
+  if (entry.extras().number) entry.extras().number(record.number);
   return Status::Ok();
 }
 

@@ -55,7 +55,7 @@ struct KeptEntry {
   // Returns the result of a failure on which the ranks agree.
   Ledger::Result ResultOf(const Status& failure);
   // Completes it with the result of another rank, whose bytes are `data`.
-  Status TakeCopy(const Outcome& outcome, const char* data);
+  Status ApplyCopy(const ResultRecord& record, const char* data);
 
   // Updates the root of a broadcast that was submitted before the ranks were renumbered. A failed
   // root becomes kLostRoot: the broadcast fails once all members have called it.

@@ -9,36 +9,36 @@
 namespace tfhvd {
 namespace {
 
-void Write(WireWriter* w, const Turn& turn) {
-  w->String(turn.name);
-  w->Signed(turn.number);
+void Write(WireWriter* w, const CollectiveSeq& seq) {
+  w->String(seq.name);
+  w->Signed(seq.number);
 }
-Turn ReadTurn(WireReader* r) {
-  Turn turn;
-  turn.name = r->String();
-  turn.number = r->Signed();
-  return turn;
+CollectiveSeq ReadSeq(WireReader* r) {
+  CollectiveSeq seq;
+  seq.name = r->String();
+  seq.number = r->Signed();
+  return seq;
 }
 
-void Write(WireWriter* w, const Outcome& outcome) {
-  Write(w, outcome.turn);
-  w->List(outcome.shapes, [w](const Shape& shape) { w->Numbers(shape); });
-  w->Numbers(outcome.bytes);
-  w->List(outcome.first_dims, [w](const std::vector<int64_t>& dims) { w->Numbers(dims); });
-  w->Signed(outcome.number);
-  w->Byte(outcome.copies ? 1 : 0);
-  Write(w, outcome.failure);
+void Write(WireWriter* w, const ResultRecord& record) {
+  Write(w, record.seq);
+  w->List(record.shapes, [w](const Shape& shape) { w->Numbers(shape); });
+  w->Numbers(record.bytes);
+  w->List(record.first_dims, [w](const std::vector<int64_t>& dims) { w->Numbers(dims); });
+  w->Signed(record.number);
+  w->Byte(record.copies ? 1 : 0);
+  Write(w, record.failure);
 }
-Outcome ReadOutcome(WireReader* r) {
-  Outcome outcome;
-  outcome.turn = ReadTurn(r);
-  outcome.shapes = r->List([r] { return r->Numbers(); });
-  outcome.bytes = r->Numbers();
-  outcome.first_dims = r->List([r] { return r->Numbers(); });
-  outcome.number = r->Signed();
-  outcome.copies = r->Bool();
-  outcome.failure = ReadStatus(r);
-  return outcome;
+ResultRecord ReadRecord(WireReader* r) {
+  ResultRecord record;
+  record.seq = ReadSeq(r);
+  record.shapes = r->List([r] { return r->Numbers(); });
+  record.bytes = r->Numbers();
+  record.first_dims = r->List([r] { return r->Numbers(); });
+  record.number = r->Signed();
+  record.copies = r->Bool();
+  record.failure = ReadStatus(r);
+  return record;
 }
 
 // Separates the turns of different rounds.
@@ -57,8 +57,8 @@ std::string Encode(const Position& position) {
   w.Byte(position.is_new ? 1 : 0);
   w.Byte(position.lost_some ? 1 : 0);
   w.Byte(position.by_commits ? 1 : 0);
-  w.List(position.waits, [&w](const Turn& turn) { Write(&w, turn); });
-  w.List(position.has, [&w](const Outcome& outcome) { Write(&w, outcome); });
+  w.List(position.waits, [&w](const CollectiveSeq& seq) { Write(&w, seq); });
+  w.List(position.has, [&w](const ResultRecord& record) { Write(&w, record); });
   return w.Take();
 }
 
@@ -68,28 +68,28 @@ Status Decode(const std::string& bytes, Position* position) {
   position->is_new = r.Bool();
   position->lost_some = r.Bool();
   position->by_commits = r.Bool();
-  position->waits = r.List([&r] { return ReadTurn(&r); });
-  position->has = r.List([&r] { return ReadOutcome(&r); });
+  position->waits = r.List([&r] { return ReadSeq(&r); });
+  position->has = r.List([&r] { return ReadRecord(&r); });
   return r.ok() && r.at_end()
              ? Status::Ok()
              : Status::Internal("a rank sent a malformed position when the members changed");
 }
 
 std::vector<Copy> CopiesOf(const std::vector<Position>& positions) {
-  std::set<Turn> awaited;
+  std::set<CollectiveSeq> awaited;
   for (const Position& position : positions) {
     awaited.insert(position.waits.begin(), position.waits.end());
   }
-  std::map<Turn, Copy> copies;  // sorted: all ranks make the copies in this order
+  std::map<CollectiveSeq, Copy> copies;  // sorted: all ranks make the copies in this order
   for (size_t rank = 0; rank < positions.size(); ++rank) {
-    for (const Outcome& outcome : positions[rank].has) {
-      if (awaited.count(outcome.turn) == 0) continue;
+    for (const ResultRecord& record : positions[rank].has) {
+      if (awaited.count(record.seq) == 0) continue;
       // From the first rank that has it.
-      copies.emplace(outcome.turn, Copy{static_cast<int>(rank), outcome});
+      copies.emplace(record.seq, Copy{static_cast<int>(rank), record});
     }
   }
   std::vector<Copy> sorted;
-  for (auto& [turn, copy] : copies) sorted.push_back(std::move(copy));
+  for (auto& [seq, copy] : copies) sorted.push_back(std::move(copy));
   return sorted;
 }
 
@@ -101,33 +101,33 @@ int64_t CatchUp(std::vector<Position>* positions) {
     if (position.barriers == last) continue;
     position.has.clear();  // all ranks have them
     std::map<std::string, int64_t> counts;
-    for (Turn& turn : position.waits) turn.number = counts[turn.name]++;
+    for (CollectiveSeq& seq : position.waits) seq.number = counts[seq.name]++;
   }
   return last;
 }
 
 bool Ledger::Result::copies() const { return failure.ok() && IsAlike(request->kind); }
 
-Outcome Ledger::Result::outcome() const {
-  Outcome outcome;
-  outcome.turn = {request->key.name, turn};
-  outcome.copies = copies();
-  outcome.failure = failure;
+ResultRecord Ledger::Result::record() const {
+  ResultRecord record;
+  record.seq = {request->key.name, seq};
+  record.copies = copies();
+  record.failure = failure;
   if (found != nullptr) {
-    outcome.first_dims = found->first_dims;
-    outcome.number = found->number;
+    record.first_dims = found->first_dims;
+    record.number = found->number;
   }
-  for (size_t i = 0; i < request->tensors.size() && outcome.copies; ++i) {
+  for (size_t i = 0; i < request->tensors.size() && record.copies; ++i) {
     const TensorSpec& tensor = request->tensors[i];
     const bool late = found != nullptr && !found->shapes.empty();
-    outcome.shapes.push_back(late ? found->shapes[i] : tensor.shape);
-    outcome.bytes.push_back(NumElements(outcome.shapes[i]) * ItemSize(tensor.dtype));
+    record.shapes.push_back(late ? found->shapes[i] : tensor.shape);
+    record.bytes.push_back(NumElements(record.shapes[i]) * ItemSize(tensor.dtype));
   }
-  return outcome;
+  return record;
 }
 
 void Ledger::Result::CopyTo(char* to) const {
-  const std::vector<int64_t> sizes = outcome().bytes;
+  const std::vector<int64_t> sizes = record().bytes;
   for (size_t i = 0; i < sizes.size(); ++i) {
     if (sizes[i] > 0) std::memcpy(to, data[i], static_cast<size_t>(sizes[i]));
     to += sizes[i];
@@ -136,7 +136,7 @@ void Ledger::Result::CopyTo(char* to) const {
 
 int64_t Ledger::NumberOf(int64_t done) const { return joins_ * kMostBetweenJoins + done; }
 
-Turn Ledger::TurnOf(const std::string& name, int64_t nth) const {
+CollectiveSeq Ledger::SeqOf(const std::string& name, int64_t nth) const {
   const auto found = counts_.find(name);
   return {name, NumberOf(found == counts_.end() ? 0 : DoneOf(found->second)) + nth};
 }
@@ -182,7 +182,7 @@ void Ledger::Done(Result&& result, uint64_t entry, uint64_t next_entry) {
   while (meets_all && !results_.empty() && results_.front().next_entry <= entry) {
     results_.pop_front();
   }
-  result.turn = NumberOf(CountOf(result.request)->done++);
+  result.seq = NumberOf(CountOf(result.request)->done++);
   result.next_entry = next_entry;
   results_.push_back(std::move(result));
   if (kind == Collective::kJoin) {
@@ -226,9 +226,9 @@ Status Ledger::AdoptCounts(const std::string& bytes) {
   return Status::Ok();
 }
 
-const Ledger::Result* Ledger::Find(const Turn& turn) const {
-  const auto found = std::find_if(results_.begin(), results_.end(), [&turn](const Result& result) {
-    return result.turn == turn.number && result.request->key.name == turn.name;
+const Ledger::Result* Ledger::Find(const CollectiveSeq& seq) const {
+  const auto found = std::find_if(results_.begin(), results_.end(), [&seq](const Result& result) {
+    return result.seq == seq.number && result.request->key.name == seq.name;
   });
   return found == results_.end() ? nullptr : &*found;
 }

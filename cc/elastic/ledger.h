@@ -2,12 +2,13 @@
 // waits for, and the results that other ranks may lack. Pure: no threads, no communication.
 //
 // Collectives of one key follow each other in the same order on all ranks. A collective is
-// identified by its key and its turn: the number of collectives of that key that were done before
-// it. A rank that has joined (hvd.join) participates in collectives that it does not count; once
-// all ranks have joined, all start to count from zero. A process that joins the job later takes
-// over the others' counts. A collective that has failed on all ranks (Status::by_agreement) has its
-// turn, and its failure is copied like a result: otherwise a rank that has not learned of it would
-// mistake the next collective of that name for it.
+// identified by its key and its sequence number: the number of collectives of that key that were
+// done before it. A rank that has joined (hvd.join) participates in collectives that it does not
+// count; once all ranks have joined, all start to count from zero. A process that joins the job
+// later takes over the others' counts. A collective that has failed on all ranks
+// (Status::by_agreement) has its sequence number, and its failure is copied like a result:
+// otherwise a rank that has not learned of it would mistake the next collective of that name for
+// it.
 //
 // All ranks also start to count from zero after each barrier (below), so that names that do not
 // come again cost nothing in the long run. A rank may fail before all ranks have passed a barrier.
@@ -40,17 +41,19 @@
 namespace tfhvd {
 
 // Identifies a collective on all ranks.
-struct Turn {
+struct CollectiveSeq {
   std::string name;  // in process set 0
   int64_t number = 0;
 
-  bool operator<(const Turn& o) const { return name != o.name ? name < o.name : number < o.number; }
-  bool operator==(const Turn& o) const { return name == o.name && number == o.number; }
+  bool operator<(const CollectiveSeq& o) const {
+    return name != o.name ? name < o.name : number < o.number;
+  }
+  bool operator==(const CollectiveSeq& o) const { return name == o.name && number == o.number; }
 };
 
-// The outcome of a collective on one rank, to be copied to others.
-struct Outcome {
-  Turn turn;
+// The result of a collective on one rank, to be copied to others.
+struct ResultRecord {
+  CollectiveSeq seq;
   std::vector<Shape> shapes;                     // of the results, by tensor
   std::vector<int64_t> bytes;                    // of the results, by tensor
   std::vector<std::vector<int64_t>> first_dims;  // allgather: see Decision
@@ -65,18 +68,18 @@ struct Position {
   bool is_new = false;      // the rank was not in the job before, and has no counts
   bool lost_some = false;   // a rank that it knew is no longer there
   bool by_commits = false;  // the job goes by commits, as far as this rank knows: see ElasticJob
-  std::vector<Turn> waits;
-  std::vector<Outcome> has;
+  std::vector<CollectiveSeq> waits;
+  std::vector<ResultRecord> has;
 };
 std::string Encode(const Position& position);
 Status Decode(const std::string& bytes, Position* position);
 
-// An outcome that `root` has and another rank waits for.
+// A record that `root` has and another rank waits for.
 struct Copy {
   int root = 0;
-  Outcome outcome;
+  ResultRecord record;
 };
-// Returns the outcomes to copy, in the same order on all ranks. `positions`: by rank; all have
+// Returns the records to copy, in the same order on all ranks. `positions`: by rank; all have
 // passed equally many barriers.
 std::vector<Copy> CopiesOf(const std::vector<Position>& positions);
 
@@ -102,18 +105,19 @@ class Ledger {
     InlineVector<const void*, 1> data;     // by tensor
     std::shared_ptr<void> memory;          // keeps `data` alive
     Status failure;  // not ok: no result, the collective has failed on all ranks
-    int64_t turn = 0;
+    int64_t seq = 0;
     uint64_t next_entry = 0;  // the number of the next entry when this one was done
 
     // Returns whether all ranks have equal results, so that ranks without it get a copy.
     bool copies() const;
-    Outcome outcome() const;
-    // Copies the bytes of all tensors, one after the other: as many as outcome() says.
+    ResultRecord record() const;
+    // Copies the bytes of all tensors, one after the other: as many as record() says.
     void CopyTo(char* to) const;
   };
 
-  // Returns the turn of the `nth` waiting entry of a name, counted from 0 in their order.
-  Turn TurnOf(const std::string& name, int64_t nth) const;
+  // Returns the sequence number of the `nth` waiting entry of a name, counted from 0 in their
+  // order.
+  CollectiveSeq SeqOf(const std::string& name, int64_t nth) const;
 
   // Records that the next collective of the name in this result's request is done. `entry`: its
   // number; `next_entry`: see Result.
@@ -137,7 +141,7 @@ class Ledger {
   // Returns the stored results, the oldest first.
   const std::deque<Result>& results() const { return results_; }
   // Returns null if the result is not stored.
-  const Result* Find(const Turn& turn) const;
+  const Result* Find(const CollectiveSeq& seq) const;
 
  private:
   static constexpr size_t kFewCounts = 4096;

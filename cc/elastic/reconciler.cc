@@ -5,18 +5,18 @@
 #include <utility>
 
 #include "cc/elastic/generation_monitor.h"
+#include "cc/elastic/reconcile_results.h"
 #include "cc/elastic/roster_change.h"
-#include "cc/elastic/share_outcomes.h"
 
 namespace tfhvd {
 
 Status Reconciler::Run(const Roster& before, const Roster& roster, Communicator* everyone) {
   const RosterChange change = Compare(before, roster);
   Shared shared;
-  TFHVD_RETURN_IF_ERROR(ShareOutcomes(
+  TFHVD_RETURN_IF_ERROR(ReconcileResults(
       OwnPosition(!change.lost.empty()), everyone, [this](int64_t barriers) { CatchUp(barriers); },
-      [this](const Turn& turn, char* data) { return Fetch(turn, data); },
-      [this](const Outcome& outcome, const char* data) { Take(outcome, data); }, failpoints_,
+      [this](const CollectiveSeq& seq, char* data) { return Read(seq, data); },
+      [this](const ResultRecord& record, const char* data) { Apply(record, data); }, failpoints_,
       &shared));
   if (shared.roll_back) FailUntilRolledBack(roster.generation);
   if (shared.some_are_new) TFHVD_RETURN_IF_ERROR(ShareCountsWith(before, everyone));
@@ -89,10 +89,10 @@ Position Reconciler::OwnPosition(bool lost_some) {
   for (EntryId next = state_->kept.NextAfter(0, survives); next != 0;
        next = state_->kept.NextAfter(next, survives)) {
     const std::string& name = state_->kept.Find(next)->request().key.name;
-    position.waits.push_back(state_->ledger.TurnOf(name, counts[name]++));
+    position.waits.push_back(state_->ledger.SeqOf(name, counts[name]++));
   }
   for (const Ledger::Result& result : state_->ledger.results())
-    position.has.push_back(result.outcome());
+    position.has.push_back(result.record());
   return position;
 }
 
@@ -101,32 +101,32 @@ void Reconciler::CatchUp(int64_t barriers) {
   state_->ledger.CatchUp(barriers);
 }
 
-Status Reconciler::Fetch(const Turn& turn, char* data) {
+Status Reconciler::Read(const CollectiveSeq& seq, char* data) {
   const MutexLock lock(&state_->mutex);
-  const Ledger::Result* const result = state_->ledger.Find(turn);
+  const Ledger::Result* const result = state_->ledger.Find(seq);
   if (result == nullptr) return Status::Internal("a result is gone that others wait for");
   result->CopyTo(data);
   return Status::Ok();
 }
 
-// Completes the entry that waits for this outcome, if there is one. No engine has that entry.
-void Reconciler::Take(const Outcome& outcome, const char* data) {
+// Completes the entry that waits for this record, if there is one. No engine has that entry.
+void Reconciler::Apply(const ResultRecord& record, const char* data) {
   EntryId number = 0;
   ElasticState::KeptPtr over;
   {
     const MutexLock lock(&state_->mutex);
     // Entries of one name complete in order, so the first waiting entry of this name is the next
     // one.
-    number = state_->kept.NextAfter(0, [&outcome](const KeptEntry& kept) {
-      return kept.survives() && kept.request().key.name == outcome.turn.name;
+    number = state_->kept.NextAfter(0, [&record](const KeptEntry& kept) {
+      return kept.survives() && kept.request().key.name == record.seq.name;
     });
-    if (number == 0 || !(state_->ledger.TurnOf(outcome.turn.name, 0) == outcome.turn)) return;
+    if (number == 0 || !(state_->ledger.SeqOf(record.seq.name, 0) == record.seq)) return;
     over = state_->Remove(number);
   }
-  const Status status = over->TakeCopy(outcome, data);
+  const Status status = over->ApplyCopy(record, data);
   {
     const MutexLock lock(&state_->mutex);
-    state_->NoteOutcome(number, over.get(), status);
+    state_->NoteResult(number, over.get(), status);
   }
   over->entry.done(status);
 }

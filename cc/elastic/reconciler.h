@@ -32,8 +32,8 @@ class Reconciler {
   void FailUntilRolledBack(int generation) TFHVD_EXCLUDES(state_->mutex);
   Position OwnPosition(bool lost_some) TFHVD_EXCLUDES(state_->mutex);
   void CatchUp(int64_t barriers) TFHVD_EXCLUDES(state_->mutex);
-  Status Fetch(const Turn& turn, char* data) TFHVD_EXCLUDES(state_->mutex);
-  void Take(const Outcome& outcome, const char* data) TFHVD_EXCLUDES(state_->mutex);
+  Status Read(const CollectiveSeq& seq, char* data) TFHVD_EXCLUDES(state_->mutex);
+  void Apply(const ResultRecord& record, const char* data) TFHVD_EXCLUDES(state_->mutex);
 
   ElasticState* const state_;  // Not owned.
   const Log& log_;

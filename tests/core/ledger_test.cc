@@ -25,17 +25,17 @@ Ledger::Result ResultOf(Collective kind, const std::string& name, int64_t elemen
 
 std::vector<std::string> Names(const Ledger& ledger) {
   std::vector<std::string> names;
-  for (const Ledger::Result& result : ledger.results()) names.push_back(result.outcome().turn.name);
+  for (const Ledger::Result& result : ledger.results()) names.push_back(result.record().seq.name);
   return names;
 }
 
 TEST(TurnsCountWhatIsDone) {
   Ledger ledger;
-  EXPECT_TRUE((ledger.TurnOf("a", 0) == Turn{"a", 0}));
-  EXPECT_TRUE((ledger.TurnOf("a", 2) == Turn{"a", 2}));
+  EXPECT_TRUE((ledger.SeqOf("a", 0) == CollectiveSeq{"a", 0}));
+  EXPECT_TRUE((ledger.SeqOf("a", 2) == CollectiveSeq{"a", 2}));
   ledger.Done(ResultOf(Collective::kAllReduce, "a"), 1, 2);
-  EXPECT_TRUE((ledger.TurnOf("a", 0) == Turn{"a", 1}));
-  EXPECT_TRUE((ledger.TurnOf("b", 0) == Turn{"b", 0}));
+  EXPECT_TRUE((ledger.SeqOf("a", 0) == CollectiveSeq{"a", 1}));
+  EXPECT_TRUE((ledger.SeqOf("b", 0) == CollectiveSeq{"b", 0}));
 }
 
 // A ledger guesses which one comes next: whatever the order, and whichever request has the name.
@@ -53,19 +53,19 @@ TEST(TurnsCountWhateverComesNext) {
     ++entry;
     ledger.Done(std::move(result), entry, entry + 1);
     const std::string& name = requests[which]->key.name;
-    EXPECT_EQ(ledger.results().back().turn, done[name]++);
+    EXPECT_EQ(ledger.results().back().seq, done[name]++);
     for (const char* each : {"a", "b", "c"}) {
-      EXPECT_TRUE((ledger.TurnOf(each, 0) == Turn{each, done[each]}));
+      EXPECT_TRUE((ledger.SeqOf(each, 0) == CollectiveSeq{each, done[each]}));
     }
   }
   ledger.Done(ResultOf(Collective::kJoin, "join"), entry + 1, entry + 2);
-  const Turn first = ledger.TurnOf("b", 0);
+  const CollectiveSeq first = ledger.SeqOf("b", 0);
   for (const size_t which : {1, 2, 1}) {
     Ledger::Result result;
     result.request = requests[which];
     ledger.Done(std::move(result), entry, entry + 1);
   }
-  EXPECT_EQ(ledger.TurnOf("b", 0).number, first.number + 2);
+  EXPECT_EQ(ledger.SeqOf("b", 0).number, first.number + 2);
 }
 
 // Some have joined and others not: they have made different numbers of steps.
@@ -74,13 +74,13 @@ TEST(TurnsCountAnewOnceAllHaveJoined) {
   Ledger shorter;
   for (int i = 0; i < 3; ++i) longer.Done(ResultOf(Collective::kAllReduce, "a"), 1, 2);
   shorter.Done(ResultOf(Collective::kAllReduce, "a"), 1, 2);
-  EXPECT_FALSE(longer.TurnOf("a", 0) == shorter.TurnOf("a", 0));
-  EXPECT_TRUE(longer.TurnOf("join", 0) == shorter.TurnOf("join", 0));
+  EXPECT_FALSE(longer.SeqOf("a", 0) == shorter.SeqOf("a", 0));
+  EXPECT_TRUE(longer.SeqOf("join", 0) == shorter.SeqOf("join", 0));
   longer.Done(ResultOf(Collective::kJoin, "join"), 3, 4);
-  EXPECT_FALSE(longer.TurnOf("join", 0) == shorter.TurnOf("join", 0));
+  EXPECT_FALSE(longer.SeqOf("join", 0) == shorter.SeqOf("join", 0));
   shorter.Done(ResultOf(Collective::kJoin, "join"), 3, 4);
-  EXPECT_TRUE(longer.TurnOf("a", 0) == shorter.TurnOf("a", 0));
-  EXPECT_TRUE(longer.TurnOf("join", 0) == shorter.TurnOf("join", 0));
+  EXPECT_TRUE(longer.SeqOf("a", 0) == shorter.SeqOf("a", 0));
+  EXPECT_TRUE(longer.SeqOf("join", 0) == shorter.SeqOf("join", 0));
 }
 
 TEST(ResultsAreHeldUntilAllHaveThem) {
@@ -104,15 +104,15 @@ TEST(AFailureHasItsTurnAndIsCopied) {
   Ledger::Result failed = ResultOf(Collective::kBroadcast, "a");
   failed.failure = Status::DataLoss("its root is lost");
   ledger.Done(std::move(failed), 1, 2);
-  EXPECT_TRUE((ledger.TurnOf("a", 0) == Turn{"a", 1}));
+  EXPECT_TRUE((ledger.SeqOf("a", 0) == CollectiveSeq{"a", 1}));
   Position has;
-  has.has.push_back(ledger.Find({"a", 0})->outcome());
+  has.has.push_back(ledger.Find({"a", 0})->record());
   Position waits;
   waits.waits.push_back({"a", 0});
   const std::vector<Copy> copies = CopiesOf({has, waits});
   EXPECT_EQ(copies.size(), size_t{1});
-  EXPECT_FALSE(copies[0].outcome.copies);
-  EXPECT_TRUE(copies[0].outcome.bytes.empty());
+  EXPECT_FALSE(copies[0].record.copies);
+  EXPECT_TRUE(copies[0].record.bytes.empty());
   Position received;
   EXPECT_OK(Decode(Encode(has), &received));
   EXPECT_ERROR(received.has[0].failure, StatusCode::kDataLoss, "its root is lost");
@@ -157,9 +157,9 @@ TEST(NamesCostNothingInTheLongRun) {
     EXPECT_TRUE(ledger.names() < 10000);
   }
   EXPECT_EQ(ledger.results().size(), size_t{0});
-  EXPECT_TRUE((ledger.TurnOf("gradient", 0) == Turn{"gradient", 0}));
+  EXPECT_TRUE((ledger.SeqOf("gradient", 0) == CollectiveSeq{"gradient", 0}));
   done("gradient");
-  EXPECT_TRUE((ledger.TurnOf("gradient", 1) == Turn{"gradient", 2}));
+  EXPECT_TRUE((ledger.SeqOf("gradient", 1) == CollectiveSeq{"gradient", 2}));
 }
 
 // One rank has passed a barrier, and done something after it, as another is lost within it.
@@ -174,10 +174,10 @@ TEST(WhoHasNotPassedABarrierCatchesUp) {
   ahead.Done(ResultOf(Collective::kAllGather, "x"), 3, 4);
   std::vector<Position> positions(3);
   positions[0].barriers = ahead.barriers();
-  positions[0].has = {ahead.results().front().outcome()};
+  positions[0].has = {ahead.results().front().record()};
   positions[1].barriers = behind.barriers();
-  positions[1].has = {behind.results().front().outcome()};
-  for (int nth : {0, 1}) positions[1].waits.push_back(behind.TurnOf("x", nth));
+  positions[1].has = {behind.results().front().record()};
+  for (int nth : {0, 1}) positions[1].waits.push_back(behind.SeqOf("x", nth));
   positions[2].is_new = true;
   positions[2].waits = {{"x", 0}};
   behind.CatchUp(CatchUp(&positions));
@@ -186,19 +186,19 @@ TEST(WhoHasNotPassedABarrierCatchesUp) {
   const std::vector<Copy> copies = CopiesOf(positions);
   ASSERT_EQ(copies.size(), size_t{1});
   EXPECT_EQ(copies[0].root, 0);
-  EXPECT_TRUE(behind.TurnOf("x", 0) == copies[0].outcome.turn);
+  EXPECT_TRUE(behind.SeqOf("x", 0) == copies[0].record.seq);
   behind.Done(ResultOf(Collective::kAllGather, "x"), 3, 4);
-  EXPECT_TRUE(behind.TurnOf("x", 0) == ahead.TurnOf("x", 0));
+  EXPECT_TRUE(behind.SeqOf("x", 0) == ahead.SeqOf("x", 0));
   Ledger fresh;
   EXPECT_OK(fresh.AdoptCounts(behind.EncodeCounts()));
   EXPECT_EQ(fresh.barriers(), int64_t{1});
-  EXPECT_TRUE(fresh.TurnOf("x", 0) == ahead.TurnOf("x", 0));
+  EXPECT_TRUE(fresh.SeqOf("x", 0) == ahead.SeqOf("x", 0));
 }
 
 TEST(AResultSaysWhatItIs) {
   Ledger ledger;
   ledger.Done(ResultOf(Collective::kAllReduce, "a", 5), 1, 2);
-  const Outcome reduced = ledger.Find({"a", 0})->outcome();
+  const ResultRecord reduced = ledger.Find({"a", 0})->record();
   EXPECT_TRUE(reduced.copies);
   EXPECT_TRUE(reduced.shapes == (std::vector<Shape>{{5}}));
   EXPECT_EQ(reduced.bytes, std::vector<int64_t>{20});
@@ -210,25 +210,25 @@ TEST(AResultSaysWhatItIs) {
   gathered.found->first_dims = {{5, 3}};
   gathered.found->number = 4;
   ledger.Done(std::move(gathered), 2, 3);
-  const Outcome outcome = ledger.Find({"b", 0})->outcome();
-  EXPECT_TRUE((outcome.turn == Turn{"b", 0}));
-  EXPECT_TRUE(outcome.shapes == (std::vector<Shape>{{8}}));
-  EXPECT_EQ(outcome.bytes, std::vector<int64_t>{32});
-  EXPECT_EQ(outcome.first_dims, (std::vector<std::vector<int64_t>>{{5, 3}}));
-  EXPECT_EQ(outcome.number, int64_t{4});
+  const ResultRecord record = ledger.Find({"b", 0})->record();
+  EXPECT_TRUE((record.seq == CollectiveSeq{"b", 0}));
+  EXPECT_TRUE(record.shapes == (std::vector<Shape>{{8}}));
+  EXPECT_EQ(record.bytes, std::vector<int64_t>{32});
+  EXPECT_EQ(record.first_dims, (std::vector<std::vector<int64_t>>{{5, 3}}));
+  EXPECT_EQ(record.number, int64_t{4});
 
   ledger.Done(ResultOf(Collective::kAllToAll, "c"), 3, 4);
-  EXPECT_FALSE(ledger.Find({"c", 0})->outcome().copies);
+  EXPECT_FALSE(ledger.Find({"c", 0})->record().copies);
 }
 
-Outcome Has(const std::string& name, int64_t number) {
-  Outcome outcome;
-  outcome.turn = {name, number};
-  outcome.shapes = {{3, 2}};
-  outcome.bytes = {24};
-  outcome.first_dims = {{1, 2}};
-  outcome.number = 7;
-  return outcome;
+ResultRecord Has(const std::string& name, int64_t number) {
+  ResultRecord record;
+  record.seq = {name, number};
+  record.shapes = {{3, 2}};
+  record.bytes = {24};
+  record.first_dims = {{1, 2}};
+  record.number = 7;
+  return record;
 }
 
 TEST(WhoIsNewTakesOverTheCounts) {
@@ -239,7 +239,7 @@ TEST(WhoIsNewTakesOverTheCounts) {
   Ledger fresh;
   EXPECT_OK(fresh.AdoptCounts(old.EncodeCounts()));
   for (const char* name : {"a", "b", "c"}) {
-    EXPECT_TRUE(fresh.TurnOf(name, 0) == old.TurnOf(name, 0));
+    EXPECT_TRUE(fresh.SeqOf(name, 0) == old.SeqOf(name, 0));
   }
   EXPECT_TRUE(fresh.results().empty());
   EXPECT_ERROR(fresh.AdoptCounts("x"), StatusCode::kInternal, "malformed");
@@ -261,7 +261,7 @@ TEST(APositionSurvivesItsTravel) {
   EXPECT_TRUE(back.by_commits);
   EXPECT_TRUE(back.waits == position.waits);
   ASSERT_EQ(back.has.size(), size_t{1});
-  EXPECT_TRUE(back.has[0].turn == position.has[0].turn);
+  EXPECT_TRUE(back.has[0].seq == position.has[0].seq);
   EXPECT_TRUE(back.has[0].shapes == position.has[0].shapes);
   EXPECT_TRUE(back.has[0].first_dims == position.has[0].first_dims);
   EXPECT_EQ(back.has[0].bytes, position.has[0].bytes);
@@ -290,8 +290,8 @@ TEST(WhatSomeHaveAndOthersWaitForIsCopied) {
   positions[2].has = {Has("b", 0)};
   const std::vector<Copy> copies = CopiesOf(positions);
   ASSERT_EQ(copies.size(), size_t{2});
-  EXPECT_TRUE((copies[0].outcome.turn == Turn{"a", 1}));
-  EXPECT_TRUE((copies[1].outcome.turn == Turn{"b", 0}));
+  EXPECT_TRUE((copies[0].record.seq == CollectiveSeq{"a", 1}));
+  EXPECT_TRUE((copies[1].record.seq == CollectiveSeq{"b", 0}));
   EXPECT_EQ(copies[0].root, 1);
   EXPECT_EQ(copies[1].root, 1);
 }

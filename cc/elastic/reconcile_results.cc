@@ -1,4 +1,4 @@
-#include "cc/elastic/share_outcomes.h"
+#include "cc/elastic/reconcile_results.h"
 
 #include <algorithm>
 #include <numeric>
@@ -21,11 +21,12 @@ Status GatherPositions(const Position& own, Communicator* everyone,
 
 }  // namespace
 
-Status ShareOutcomes(const Position& own, Communicator* everyone,
-                     const std::function<void(int64_t barriers)>& catch_up,
-                     const std::function<Status(const Turn& turn, char* data)>& fetch,
-                     const std::function<void(const Outcome& outcome, const char* data)>& take,
-                     const Failpoints& failpoints, Shared* shared) {
+Status ReconcileResults(
+    const Position& own, Communicator* everyone,
+    const std::function<void(int64_t barriers)>& catch_up,
+    const std::function<Status(const CollectiveSeq& seq, char* data)>& read,
+    const std::function<void(const ResultRecord& record, const char* data)>& apply,
+    const Failpoints& failpoints, Shared* shared) {
   std::vector<Position> positions;
   failpoints.Hit(Failpoint::kPositionsSending);
   TFHVD_RETURN_IF_ERROR(GatherPositions(own, everyone, &positions));
@@ -40,16 +41,16 @@ Status ShareOutcomes(const Position& own, Communicator* everyone,
   catch_up(CatchUp(&positions));
   const std::vector<Copy> copies = CopiesOf(positions);
   for (const Copy& copy : copies) {
-    const std::vector<int64_t>& bytes = copy.outcome.bytes;
+    const std::vector<int64_t>& bytes = copy.record.bytes;
     const int64_t total = std::accumulate(bytes.begin(), bytes.end(), int64_t{0});
     std::vector<char> data(static_cast<size_t>(total));
     if (everyone->rank() == copy.root) {
-      TFHVD_RETURN_IF_ERROR(fetch(copy.outcome.turn, data.data()));
+      TFHVD_RETURN_IF_ERROR(read(copy.record.seq, data.data()));
       failpoints.Hit(Failpoint::kCopyFetched);
     }
     if (total > 0) TFHVD_RETURN_IF_ERROR(everyone->Broadcast(data.data(), total, copy.root));
     failpoints.Hit(Failpoint::kCopySent);
-    take(copy.outcome, data.data());
+    apply(copy.record, data.data());
   }
   if (!copies.empty()) failpoints.Hit(Failpoint::kCopiesDone);
   shared->copied = static_cast<int64_t>(copies.size());
@@ -61,7 +62,7 @@ Status ShareCounts(const std::string& own, Communicator* everyone, std::string* 
   TFHVD_RETURN_IF_ERROR(GatherTexts(everyone, own, &all));
   const auto found =
       std::find_if(all.begin(), all.end(), [](const std::string& text) { return !text.empty(); });
-  // All ranks that have counts have equal ones: they have just exchanged their outcomes.
+  // All ranks that have counts have equal ones: they have just exchanged their records.
   *counts = found == all.end() ? "" : *found;
   return Status::Ok();
 }
