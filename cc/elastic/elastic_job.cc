@@ -40,7 +40,7 @@ void ElasticJob::Stop() {
   }
   membership_->Stop();
   if (thread_.joinable() && thread_.get_id() != std::this_thread::get_id()) thread_.join();
-  state_.FailAll([](const KeptEntry& kept) { return kept.is_free(); }, MembersChange());
+  state_.FailAll([](const RetainedEntry& kept) { return kept.is_free(); }, MembersChange());
 }
 
 std::shared_ptr<Engine> ElasticJob::engine() const {
@@ -96,7 +96,7 @@ std::optional<int> ElasticJob::RollBack(std::chrono::nanoseconds most) {
 EntryId ElasticJob::Submit(Entry&& entry) {
   Withdrawal* const withdrawal = std::exchange(entry.withdrawal, nullptr);
   const bool on_accelerator = entry.request->device != DeviceKind::kHost;
-  KeptPtr submitted = KeptEntry::Make(std::move(entry), &blocks_);
+  RetainedPtr submitted = RetainedEntry::Make(std::move(entry), &blocks_);
   std::shared_ptr<Engine> engine;
   Entry given;
   Status refusal;
@@ -108,7 +108,7 @@ EntryId ElasticJob::Submit(Entry&& entry) {
     refusal = state_.refusal;
     if (withdrawal != nullptr && !withdrawal->Take(number)) refusal = WasWithdrawn();
     if (refusal.ok()) {
-      KeptEntry* const kept = submitted.get();
+      RetainedEntry* const kept = submitted.get();
       state_.kept.Add(number, std::move(submitted));
       if (state_.takes_entries || state_.stopped) engine = state_.engine;
       if (engine != nullptr) {
@@ -127,22 +127,22 @@ void ElasticJob::SubmitTo(Engine* engine, EntryId number) {
   Entry given;
   {
     const MutexLock lock(&state_.mutex);
-    KeptEntry* const kept = state_.kept.Find(number);
+    RetainedEntry* const kept = state_.kept.Find(number);
     if (kept == nullptr || !kept->is_free()) return;
     given = Give(number, kept);
   }
   (void)engine->Submit(std::move(given));
 }
 
-Entry ElasticJob::Give(EntryId number, KeptEntry* kept) {
+Entry ElasticJob::Give(EntryId number, RetainedEntry* kept) {
   return kept->Give(state_.roster.generation, CallbacksOf(number));
 }
 
 // The callbacks find the entry by its number, because it may be done already.
-KeptEntry::Callbacks ElasticJob::CallbacksOf(EntryId number) {
-  KeptEntry::Callbacks callbacks;
+RetainedEntry::Callbacks ElasticJob::CallbacksOf(EntryId number) {
+  RetainedEntry::Callbacks callbacks;
   callbacks.allocate = [this, number](int tensor, const Shape& shape, void** output) {
-    KeptEntry* kept = nullptr;
+    RetainedEntry* kept = nullptr;
     {
       const MutexLock lock(&state_.mutex);
       kept = state_.kept.Find(number);
@@ -156,14 +156,14 @@ KeptEntry::Callbacks ElasticJob::CallbacksOf(EntryId number) {
   };
   callbacks.gathers = [this, number](int tensor, const std::vector<int64_t>& first_dims) {
     const MutexLock lock(&state_.mutex);
-    KeptEntry* const kept = state_.kept.Find(number);
+    RetainedEntry* const kept = state_.kept.Find(number);
     if (kept == nullptr) return;
     kept->found->first_dims[static_cast<size_t>(tensor)] = first_dims;
     if (kept->entry.extras().gathers) kept->entry.extras().gathers(tensor, first_dims);
   };
   callbacks.number = [this, number](int64_t value) {
     const MutexLock lock(&state_.mutex);
-    KeptEntry* const kept = state_.kept.Find(number);
+    RetainedEntry* const kept = state_.kept.Find(number);
     if (kept == nullptr) return;
     kept->found->number = value;
     kept->entry.extras().number(value);
@@ -173,12 +173,12 @@ KeptEntry::Callbacks ElasticJob::CallbacksOf(EntryId number) {
 }
 
 void ElasticJob::OnDone(EntryId number, const Status& status) {
-  KeptPtr over;
+  RetainedPtr over;
   std::shared_ptr<Engine> again;
   Status why = status;
   {
     const MutexLock lock(&state_.mutex);
-    KeptEntry* const kept = state_.kept.Find(number);
+    RetainedEntry* const kept = state_.kept.Find(number);
     if (kept == nullptr) return;  // a copy has completed it
     const bool waits = status.code() == StatusCode::kAborted && !state_.stopped &&
                        !kept->cancelled && (kept->survives() || state_.by_commits);
@@ -211,12 +211,12 @@ void ElasticJob::LetGoBy(Engine* engine) {
 }
 
 void ElasticJob::Cancel(EntryId number) {
-  KeptPtr over;
+  RetainedPtr over;
   std::shared_ptr<Engine> engine;
   EntryId id = 0;
   {
     const MutexLock lock(&state_.mutex);
-    KeptEntry* const kept = state_.kept.Find(number);
+    RetainedEntry* const kept = state_.kept.Find(number);
     if (kept == nullptr) return;
     kept->cancelled = true;
     if (kept->is_free()) {
@@ -247,7 +247,7 @@ void ElasticJob::Run() {
       if (state_.stopped) return state_.changed.NotifyAll();
       state_.stopped = !status.ok();
     }
-    const auto is_free = [](const KeptEntry& kept) { return kept.is_free(); };
+    const auto is_free = [](const RetainedEntry& kept) { return kept.is_free(); };
     if (!status.ok()) {
       state_.FailAll(is_free, status);
       continue;
@@ -269,8 +269,9 @@ void ElasticJob::Run() {
                    "), and no later one has been announced. If the job hangs, end it.");
     }
     const auto since = now - limit_;
-    state_.FailAll([&](const KeptEntry& kept) { return is_free(kept) && kept.waits_since < since; },
-                   MembersChange());
+    state_.FailAll(
+        [&](const RetainedEntry& kept) { return is_free(kept) && kept.waits_since < since; },
+        MembersChange());
   }
 }
 
@@ -321,7 +322,7 @@ void ElasticJob::Resubmit(const std::shared_ptr<Engine>& engine) {
   while (true) {
     {
       const MutexLock lock(&state_.mutex);
-      last = state_.kept.NextAfter(last, [](const KeptEntry& kept) { return kept.is_free(); });
+      last = state_.kept.NextAfter(last, [](const RetainedEntry& kept) { return kept.is_free(); });
       if (last == 0 || state_.stopped || !engine->health().ok()) {
         state_.takes_entries = true;
         state_.changed.NotifyAll();

@@ -45,7 +45,7 @@
 #include "cc/comm/membership.h"
 #include "cc/comm/wait_monitor.h"
 #include "cc/elastic/elastic_state.h"
-#include "cc/elastic/kept_entry.h"
+#include "cc/elastic/retained_entry.h"
 #include "cc/engine/engine.h"
 #include "cc/flow/entry.h"
 #include "cc/memory/block_cache.h"
@@ -99,15 +99,15 @@ class ElasticJob {
   void Stop();
 
  private:
-  using KeptPtr = ElasticState::KeptPtr;
+  using RetainedPtr = ElasticState::RetainedPtr;
 
   void Run();
   void GiveUpIfNew() TFHVD_EXCLUDES(state_.mutex);
   Status AdoptGeneration(const Roster& roster) TFHVD_EXCLUDES(state_.mutex);
   void Resubmit(const std::shared_ptr<Engine>& engine) TFHVD_EXCLUDES(state_.mutex);
   void SubmitTo(Engine* engine, EntryId number) TFHVD_EXCLUDES(state_.mutex);
-  Entry Give(EntryId number, KeptEntry* kept) TFHVD_REQUIRES(state_.mutex);
-  KeptEntry::Callbacks CallbacksOf(EntryId number);
+  Entry Give(EntryId number, RetainedEntry* kept) TFHVD_REQUIRES(state_.mutex);
+  RetainedEntry::Callbacks CallbacksOf(EntryId number);
   void OnDone(EntryId number, const Status& status) TFHVD_EXCLUDES(state_.mutex);
   void LetGoBy(Engine* engine);
 

@@ -9,28 +9,28 @@
 #include "cc/base/mutex.h"
 #include "cc/base/status.h"
 #include "cc/comm/membership.h"
-#include "cc/elastic/kept_entries.h"
-#include "cc/elastic/kept_entry.h"
 #include "cc/elastic/ledger.h"
+#include "cc/elastic/retained_entries.h"
+#include "cc/elastic/retained_entry.h"
 #include "cc/engine/engine.h"
 #include "cc/flow/entry.h"
 
 namespace tfhvd {
 
 struct ElasticState {
-  using KeptPtr = KeptEntry::Pointer;
+  using RetainedPtr = RetainedEntry::Pointer;
 
   ElasticState(Roster members, std::shared_ptr<Engine> taker)
       : engine(std::move(taker)), roster(std::move(members)) {}
 
   // Removes the entry, which is over: the caller completes it without the lock.
-  KeptPtr Remove(EntryId number) TFHVD_REQUIRES(mutex);
+  RetainedPtr Remove(EntryId number) TFHVD_REQUIRES(mutex);
 
   // Keeps the entry's result for other ranks, if one may ask for it.
-  void NoteResult(EntryId number, KeptEntry* entry, const Status& status) TFHVD_REQUIRES(mutex);
+  void NoteResult(EntryId number, RetainedEntry* entry, const Status& status) TFHVD_REQUIRES(mutex);
 
   // Removes and fails the entries of which `which` is true: with the error of each, or else `why`.
-  void FailAll(const std::function<bool(const KeptEntry&)>& which, const Status& why)
+  void FailAll(const std::function<bool(const RetainedEntry&)>& which, const Status& why)
       TFHVD_EXCLUDES(mutex);
 
   mutable Mutex mutex;
@@ -44,7 +44,7 @@ struct ElasticState {
   Status refusal TFHVD_GUARDED_BY(mutex);  // of entries until RollBack; ok: entries are taken
   int rolls_back_from TFHVD_GUARDED_BY(mutex) = 0;  // the last generation that rolled back
   EntryId next TFHVD_GUARDED_BY(mutex) = 1;
-  KeptEntries kept TFHVD_GUARDED_BY(mutex);  // from Submit to their `done`
+  RetainedEntries kept TFHVD_GUARDED_BY(mutex);  // from Submit to their `done`
   Ledger ledger TFHVD_GUARDED_BY(mutex);
 };
 

@@ -24,7 +24,7 @@ Status Reconciler::Run(const Roster& before, const Roster& roster, Communicator*
   // Every rank has now done the same collectives. All ranks do the remaining ones together.
   {
     const MutexLock lock(&state_->mutex);
-    state_->kept.ForEach([&](KeptEntry* kept) { kept->RenumberRoot(before, roster); });
+    state_->kept.ForEach([&](RetainedEntry* kept) { kept->RenumberRoot(before, roster); });
   }
   if (roster.rank == 0) {
     const std::string text = Describe(change, roster);
@@ -49,9 +49,9 @@ void Reconciler::FailUntilRolledBack(int generation) {
     state_->refusal = why;
     state_->rolls_back_from = generation;
     state_->ledger = Ledger();
-    state_->kept.ForEach([&why](KeptEntry* kept) { kept->why = why; });
+    state_->kept.ForEach([&why](RetainedEntry* kept) { kept->why = why; });
   }
-  state_->FailAll([](const KeptEntry&) { return true; }, why);
+  state_->FailAll([](const RetainedEntry&) { return true; }, why);
 }
 
 // If no rank has counts, a rank failed before the first generation was complete, and no collective
@@ -85,7 +85,7 @@ Position Reconciler::OwnPosition(bool lost_some) {
   position.is_new = state_->engine == nullptr;
   position.by_commits = state_->by_commits;
   std::unordered_map<std::string, int64_t> counts;
-  const auto survives = [](const KeptEntry& kept) { return kept.survives(); };
+  const auto survives = [](const RetainedEntry& kept) { return kept.survives(); };
   for (EntryId next = state_->kept.NextAfter(0, survives); next != 0;
        next = state_->kept.NextAfter(next, survives)) {
     const std::string& name = state_->kept.Find(next)->request().key.name;
@@ -112,12 +112,12 @@ Status Reconciler::Read(const CollectiveSeq& seq, char* data) {
 // Completes the entry that waits for this record, if there is one. No engine has that entry.
 void Reconciler::Apply(const ResultRecord& record, const char* data) {
   EntryId number = 0;
-  ElasticState::KeptPtr over;
+  ElasticState::RetainedPtr over;
   {
     const MutexLock lock(&state_->mutex);
     // Entries of one name complete in order, so the first waiting entry of this name is the next
     // one.
-    number = state_->kept.NextAfter(0, [&record](const KeptEntry& kept) {
+    number = state_->kept.NextAfter(0, [&record](const RetainedEntry& kept) {
       return kept.survives() && kept.request().key.name == record.seq.name;
     });
     if (number == 0 || !(state_->ledger.SeqOf(record.seq.name, 0) == record.seq)) return;

@@ -1,5 +1,5 @@
 // Entries that are found by their numbers, and kept in the order of submission.
-#include "cc/elastic/kept_entries.h"
+#include "cc/elastic/retained_entries.h"
 
 #include <memory>
 #include <string>
@@ -12,24 +12,24 @@ namespace tfhvd {
 namespace testing {
 namespace {
 
-KeptEntries::Pointer Named(const std::string& name) {
+RetainedEntries::Pointer Named(const std::string& name) {
   Entry entry;
   entry.request.Edit()->key.name = name;
   entry.done = Completion([](const Status&) {});
   static BlockCache blocks;
-  return KeptEntry::Make(std::move(entry), &blocks);
+  return RetainedEntry::Make(std::move(entry), &blocks);
 }
 
-std::vector<std::string> Names(const KeptEntries& entries) {
+std::vector<std::string> Names(const RetainedEntries& entries) {
   std::vector<std::string> names;
-  entries.ForEach([&](const KeptEntry* entry) { names.push_back(entry->request().key.name); });
+  entries.ForEach([&](const RetainedEntry* entry) { names.push_back(entry->request().key.name); });
   return names;
 }
 
-bool Any(const KeptEntry&) { return true; }
+bool Any(const RetainedEntry&) { return true; }
 
 TEST(EntriesAreFoundByTheirNumbers) {
-  KeptEntries entries;
+  RetainedEntries entries;
   EXPECT_TRUE(entries.empty());
   EXPECT_TRUE(entries.Find(1) == nullptr);
   entries.Add(3, Named("a"));
@@ -52,7 +52,7 @@ TEST(EntriesAreFoundByTheirNumbers) {
 }
 
 TEST(TheNextOfAKindIsFound) {
-  KeptEntries entries;
+  RetainedEntries entries;
   EXPECT_EQ(entries.NextAfter(0, Any), EntryId{0});
   for (const EntryId number : {2, 3, 5}) entries.Add(number, Named(std::to_string(number)));
   EXPECT_EQ(entries.NextAfter(0, Any), EntryId{2});
@@ -61,7 +61,7 @@ TEST(TheNextOfAKindIsFound) {
   EXPECT_EQ(entries.NextAfter(5, Any), EntryId{0});
   entries.Remove(2);  // as while all of a kind are removed
   EXPECT_EQ(entries.NextAfter(2, Any), EntryId{3});
-  const auto is_five = [](const KeptEntry& e) { return e.request().key.name == "5"; };
+  const auto is_five = [](const RetainedEntry& e) { return e.request().key.name == "5"; };
   EXPECT_EQ(entries.NextAfter(0, is_five), EntryId{5});
   EXPECT_EQ(entries.NextAfter(5, is_five), EntryId{0});
 }

@@ -1,4 +1,4 @@
-// KeptEntries: the unfinished entries of a process, in the order of submission. Their numbers
+// RetainedEntries: the unfinished entries of a process, in the order of submission. Their numbers
 // increase, so the number of an entry gives its index. A tree would need as much time per lookup as
 // everything else that is done for an entry.
 //
@@ -8,13 +8,13 @@
 #include <deque>
 #include <utility>
 
-#include "cc/elastic/kept_entry.h"
+#include "cc/elastic/retained_entry.h"
 
 namespace tfhvd {
 
-class KeptEntries {
+class RetainedEntries {
  public:
-  using Pointer = KeptEntry::Pointer;
+  using Pointer = RetainedEntry::Pointer;
 
   bool empty() const { return count_ == 0; }
 
@@ -27,7 +27,7 @@ class KeptEntries {
   }
 
   // Returns null if the entry is not there.
-  KeptEntry* Find(EntryId number) const {
+  RetainedEntry* Find(EntryId number) const {
     const EntryId place = number - first_;  // very large for a number below first_
     return place < places_.size() ? places_[place].get() : nullptr;
   }
@@ -48,7 +48,7 @@ class KeptEntries {
   EntryId NextAfter(EntryId number, const Is& is) const {
     EntryId next = number < first_ ? first_ : number + 1;
     for (; next - first_ < places_.size(); ++next) {
-      const KeptEntry* const entry = Find(next);
+      const RetainedEntry* const entry = Find(next);
       if (entry != nullptr && is(*entry)) return next;
     }
     return 0;

@@ -1,6 +1,6 @@
-// KeptEntry: an entry that may be given to several engines, one after the other, until one of them
-// has done it, or another rank's result has been copied. Its owner calls the submitter's `done`,
-// once.
+// RetainedEntry: an entry that may be given to several engines, one after the other, until one of
+// them has done it, or another rank's result has been copied. Its owner calls the submitter's
+// `done`, once.
 //
 // One thread at a time, except for the callbacks of an engine.
 #pragma once
@@ -20,7 +20,7 @@
 
 namespace tfhvd {
 
-struct KeptEntry {
+struct RetainedEntry {
   // The functions that an engine calls for an entry, instead of the submitter's.
   struct Callbacks {
     std::function<Status(int tensor, const Shape& shape, void** output)> allocate;
@@ -33,9 +33,9 @@ struct KeptEntry {
   // allocator. Therefore they are in blocks of this cache, which outlives them.
   struct GiveBack {
     BlockCache* blocks = nullptr;  // Not owned.
-    void operator()(KeptEntry* kept) const;
+    void operator()(RetainedEntry* kept) const;
   };
-  using Pointer = std::unique_ptr<KeptEntry, GiveBack>;
+  using Pointer = std::unique_ptr<RetainedEntry, GiveBack>;
   static Pointer Make(Entry&& submitted, BlockCache* blocks);
 
   const Request& request() const { return *entry.request; }
@@ -74,8 +74,8 @@ struct KeptEntry {
   std::unique_ptr<FoundTogether> found;  // null if not needed
 
  private:
-  explicit KeptEntry(Entry&& submitted);
-  ~KeptEntry() = default;
+  explicit RetainedEntry(Entry&& submitted);
+  ~RetainedEntry() = default;
 
   const bool survives_;
   // Copies of inputs that share memory with an output; by tensor, empty for other inputs.

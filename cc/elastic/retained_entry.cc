@@ -1,4 +1,4 @@
-#include "cc/elastic/kept_entry.h"
+#include "cc/elastic/retained_entry.h"
 
 #include <algorithm>
 #include <cstring>
@@ -32,19 +32,19 @@ bool Survives(const Request& request) {
 
 }  // namespace
 
-KeptEntry::Pointer KeptEntry::Make(Entry&& submitted, BlockCache* blocks) {
-  static_assert(alignof(KeptEntry) <= BlockCache::kAlignment, "blocks are aligned to that");
-  void* const block = blocks->Take(sizeof(KeptEntry));
+RetainedEntry::Pointer RetainedEntry::Make(Entry&& submitted, BlockCache* blocks) {
+  static_assert(alignof(RetainedEntry) <= BlockCache::kAlignment, "blocks are aligned to that");
+  void* const block = blocks->Take(sizeof(RetainedEntry));
   if (block == nullptr) throw std::bad_alloc();  // as operator new does
-  return Pointer(new (block) KeptEntry(std::move(submitted)), GiveBack{blocks});
+  return Pointer(new (block) RetainedEntry(std::move(submitted)), GiveBack{blocks});
 }
 
-void KeptEntry::GiveBack::operator()(KeptEntry* kept) const {
-  kept->~KeptEntry();
-  blocks->Give(kept, sizeof(KeptEntry));
+void RetainedEntry::GiveBack::operator()(RetainedEntry* kept) const {
+  kept->~RetainedEntry();
+  blocks->Give(kept, sizeof(RetainedEntry));
 }
 
-KeptEntry::KeptEntry(Entry&& submitted)
+RetainedEntry::RetainedEntry(Entry&& submitted)
     : entry(std::move(submitted)), survives_(Survives(*entry.request)) {
   if (!survives_) return;
   for (size_t i = 0; i < entry.inputs.size(); ++i) {
@@ -57,7 +57,7 @@ KeptEntry::KeptEntry(Entry&& submitted)
   }
 }
 
-Entry KeptEntry::Give(int to_generation, Callbacks callbacks) {
+Entry RetainedEntry::Give(int to_generation, Callbacks callbacks) {
   generation = to_generation;
   Entry given;
   given.withdrawal = &withdrawal.emplace();
@@ -91,13 +91,13 @@ Entry KeptEntry::Give(int to_generation, Callbacks callbacks) {
   return given;
 }
 
-void KeptEntry::TakeBack(const Status& status) {
+void RetainedEntry::TakeBack(const Status& status) {
   generation = -1;
   why = status;
   waits_since = std::chrono::steady_clock::now();
 }
 
-Ledger::Result KeptEntry::ResultOf() {
+Ledger::Result RetainedEntry::ResultOf() {
   Ledger::Result result;
   result.request = entry.request;
   for (size_t i = 0; i < entry.outputs.size(); ++i) {
@@ -114,14 +114,14 @@ Ledger::Result KeptEntry::ResultOf() {
   return result;
 }
 
-Ledger::Result KeptEntry::ResultOf(const Status& failure) {
+Ledger::Result RetainedEntry::ResultOf(const Status& failure) {
   Ledger::Result result;
   result.request = entry.request;
   result.failure = failure;
   return result;
 }
 
-Status KeptEntry::ApplyCopy(const ResultRecord& record, const char* data) {
+Status RetainedEntry::ApplyCopy(const ResultRecord& record, const char* data) {
   if (!record.failure.ok()) return Status(record.failure).ByAgreement();
   if (!record.copies) {
     return Status::DataLoss("'" + record.seq.name +
@@ -149,7 +149,7 @@ Status KeptEntry::ApplyCopy(const ResultRecord& record, const char* data) {
   return Status::Ok();
 }
 
-void KeptEntry::RenumberRoot(const Roster& before, const Roster& roster) {
+void RetainedEntry::RenumberRoot(const Roster& before, const Roster& roster) {
   if (request().kind != Collective::kBroadcast || why.ok()) return;
   Request renumbered = request();
   const auto root = static_cast<size_t>(renumbered.root);
