@@ -29,10 +29,12 @@ fi
 # Runs a launcher, which gets the SIGTERM that this script gets. All ranks have stopped because they
 # were asked to, if it ends with exit code 75.
 run() {
-  local code=0
+  local code=0 launcher='' asked=''
+  # Before the launcher begins, so that no signal ends this script alone.
+  trap 'if [[ -n $launcher ]]; then kill -TERM "$launcher" 2>/dev/null || true; else asked=1; fi' TERM
   "$@" &
-  local launcher=$!
-  trap 'kill -TERM "$launcher" 2>/dev/null || true' TERM
+  launcher=$!
+  if [[ -n $asked ]]; then kill -TERM "$launcher"; fi
   wait "$launcher" || code=$?
   while kill -0 "$launcher" 2>/dev/null; do  # the signal has ended only the wait
     code=0

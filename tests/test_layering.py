@@ -17,7 +17,7 @@ GROUND = {"base", "numeric", "memory"}
 NOUNS = {"flow", "comm", "device"}
 STAGES = {"queue", "negotiate", "fuse", "execute", "observe"}
 COLLECTIVES = {"collectives", "collectives/transfer", "collectives/hierarchical"}
-BACKENDS = {f"backends/{name}" for name in ("inproc", "mpi", "shm", "nccl", "gloo", "tcp")}
+BACKENDS = {f"backends/{name}" for name in ("inproc", "mpi", "shm", "nccl", "tcp")}
 FRAMEWORKS = {"tf", "xla", "python"}
 
 # Each folder of cc/ -> the other folders whose headers it may include. BUILD says the same.
@@ -47,7 +47,6 @@ ENGINE_DOOR = "cc/engine/engine.h"
 VENDORS = {
     r"mpi(-ext)?\.h": ("cc/backends/mpi/mpi_api.cc",),
     r"nccl\.h|cuda.*|driver_types\.h": ("cc/backends/nccl/",),
-    r"gloo/.*": ("cc/backends/gloo/",),
     r"tensorflow/.*|tsl/.*|absl/.*|(unsupported/)?Eigen/.*|google/protobuf/.*": (
         "cc/tf/",
         "cc/xla/",

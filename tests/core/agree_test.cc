@@ -77,13 +77,13 @@ TEST(MoreRowsThanCanBeCountedAreRefused) {
   }
 }
 
-// In an elastic job ranks come to a broadcast before and after its root is lost.
+// In an elastic job ranks come to a broadcast before and after its root fails.
 TEST(ARootThatIsLostIsLostToAll) {
   Request before = Ask(Collective::kBroadcast);
   before.root = kLostRoot;
   const Request after = Ask(Collective::kBroadcast);
   const Decision d = AgreeOn({after, before, after});
-  EXPECT_ERROR(d.verdict, StatusCode::kDataLoss, "broadcast 'x' cannot be completed: its root is");
+  EXPECT_ERROR(d.verdict, StatusCode::kDataLoss, "broadcast 'x' cannot be completed: its root has");
 }
 
 TEST(SaysWhichRanksSentWhichShape) {

@@ -37,7 +37,7 @@ def test_a_second_one_is_refused_while_the_first_goes_on(package):
     thread.start()
     has_begun.wait()
     try:
-        with pytest.raises(RuntimeError, match=rf"^rank {hvd.rank()}: fit .* process_set of its"):
+        with pytest.raises(RuntimeError, match=rf"^rank {hvd.rank()}: fit .* its own process_set"):
             _fit(second)
     finally:
         may_go_on.set()

@@ -1,5 +1,7 @@
 """Data of a job: each rank's part of them, in an order that does not depend on the ranks.
 
+`hvd.shard` is in shard.py. A rank's samples: partition.py (`hvd.shard`), slices.py (Batches).
+
 Example:
     >>> batches = hvd.data.Batches((x, y), global_batch=256, shuffle=True)
     >>> model.fit(batches, epochs=10)
