@@ -34,7 +34,7 @@ run() {
   trap 'if [[ -n $launcher ]]; then kill -TERM "$launcher" 2>/dev/null || true; else asked=1; fi' TERM
   "$@" &
   launcher=$!
-  if [[ -n $asked ]]; then kill -TERM "$launcher"; fi
+  if [[ -n $asked ]]; then kill -TERM "$launcher" 2>/dev/null || true; fi
   wait "$launcher" || code=$?
   while kill -0 "$launcher" 2>/dev/null; do  # the signal has ended only the wait
     code=0
