@@ -1,6 +1,6 @@
 """Stands for a program that a server of forks runs: see fork_server.py.
 
-``python -E -S fork_client.py SOCKET ARGS`` is ``python ARGS`` to whoever starts it, such as mpirun:
+``python -E -S fork_client.py SOCKET ARGS`` is ``python ARGS`` to its parent, such as mpirun:
 it passes on signals, and ends as the program ends. If it is killed, the server kills the program.
 """
 

@@ -82,7 +82,7 @@ class Server:
         self._process: subprocess.Popen[bytes] | None = None
 
     def socket(self) -> Path | None:
-        """The server's socket; None if no process can fork here, so that programs start anew."""
+        """The server's socket; None if no process can fork here, so that programs start by exec."""
         at = self._folder / "socket"
         if not preloaded.POSSIBLE:
             return None

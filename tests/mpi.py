@@ -38,7 +38,7 @@ _LAUNCHERS = ("OMPI_", "PMIX_", "PRTE_", "PMI_", "HYDRA_", "MPI_LOCAL", "SLURM_"
 # What tells a rank its number.
 _RANKS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK")
 
-# What starts ranks by forks, in which TensorFlow is loaded already; None: ranks start anew.
+# What starts ranks by forks, in which TensorFlow is loaded already; None: ranks start by exec.
 forks: fork_server.Server | None = None
 # What a rank reads in its environment while it imports TensorFlow: it cannot be such a fork.
 _READ_AT_IMPORT = ("LD_", "PYTHON", "KERAS_", "TF_USE_LEGACY_KERAS", "XLA_FLAGS", "TF_XLA_FLAGS")

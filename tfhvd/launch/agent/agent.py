@@ -90,7 +90,7 @@ class Agent:
             self._start({})
         while not (self._rank.state is RankState.REPORTED and self._over):
             ready = [key for key, _ in self._select.select(timeout=self._timeout())]
-            # First the launcher: output that is sent to one which has ended is lost.
+            # The launcher is first: if it has ended, output waits for its successor.
             for key in sorted(ready, key=lambda key: key.fileobj is not self._launcher.sock):
                 key.data()
             self._look_around()
